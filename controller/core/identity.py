@@ -1,0 +1,228 @@
+"""Revision identity and every string derived from it.  Layer: core (pure).
+
+Owns CONTRACT section 1: validation, percent-encoding, canonical keys, digests, page tokens, and the
+command-line form.  All rules speak of UTF-8 bytes, never of characters, and nothing is normalised:
+two spellings of one glyph are two identities.  Text may carry arbitrary bytes by `surrogateescape`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import unquote_to_bytes
+
+from weightctl.controller.errors import ErrorCode, WeightError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+U64_MAX = 2**64 - 1
+COMPONENT_BYTES_MAX = 1024
+DEFAULT_TENANT = "default"
+TOKEN_SEPARATOR = "\x1f"
+
+_CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
+_ESCAPED = re.compile(rb"[^A-Za-z0-9\-_.~]")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_DIGITS = re.compile(r"[0-9]+")
+_CLI = re.compile(
+    r"(?:(?P<tenant>[^:/@]*):)?(?P<ns>[^:/@]*)/(?P<res>[^:/@]*)/(?P<rev>[^:/@]*)@(?P<gen>[0-9]+)"
+)
+
+
+def encode_text(text: str) -> bytes | None:
+    """UTF-8 bytes of `text`, or None for text that stands for no byte string."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return None
+
+
+def is_valid_component(text: str) -> bool:
+    """Component rule (CONTRACT 1.1): 1..1024 bytes, none below 0x20, none 0x7F."""
+    raw = encode_text(text)
+    return raw is not None and 1 <= len(raw) <= COMPONENT_BYTES_MAX and not _CONTROL.search(raw)
+
+
+def is_valid_tenant(text: str) -> bool:
+    """Tenant rule (CONTRACT 1.1): not empty, no leading `_`, no control byte, any length."""
+    raw = encode_text(text)
+    return bool(raw) and not raw.startswith(b"_") and not _CONTROL.search(raw)
+
+
+def is_valid_sha256(text: str) -> bool:
+    """Exactly 64 lower-case hexadecimal characters (CONTRACT 1.2)."""
+    return _SHA256.fullmatch(text) is not None
+
+
+def is_u64(value: object) -> bool:
+    """A true integer (no bool) that fits an unsigned 64-bit field."""
+    return type(value) is int and 0 <= value <= U64_MAX
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """One immutable revision of a model's weights: the five fields of CONTRACT 1.1.
+
+    An instance may be invalid; `problem()` says why.  Orders by `sort_key`.
+    """
+
+    namespace: str
+    resource_id: str
+    revision: str
+    weight_generation: int
+    tenant_id: str = DEFAULT_TENANT
+
+    def problem(self) -> str | None:
+        """The first broken rule in the contract's order, or None for a valid identity."""
+        if not is_valid_tenant(self.tenant_id):
+            return "tenant_id must be 1 or more bytes, not start with '_', hold no control byte"
+        for name in ("namespace", "resource_id", "revision"):
+            if not is_valid_component(getattr(self, name)):
+                return f"{name} must be 1 to {COMPONENT_BYTES_MAX} bytes without control bytes"
+        if not is_u64(self.weight_generation) or self.weight_generation == 0:
+            return "weight_generation must be an integer from 1 to 2^64-1"
+        return None
+
+    def sort_key(self) -> tuple[bytes, bytes, bytes, bytes, int]:
+        """Orders by unsigned bytes, then generation numerically (so 2 comes before 10)."""
+        return (
+            _raw(self.tenant_id),
+            _raw(self.namespace),
+            _raw(self.resource_id),
+            _raw(self.revision),
+            self.weight_generation,
+        )
+
+    def __str__(self) -> str:
+        return format_identity(self)
+
+
+def _raw(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass" if encode_text(text) is None else "surrogateescape")
+
+
+def percent_encode(text: str) -> str:
+    """E(x) of CONTRACT 1.2: keep `A-Za-z0-9-_.~`, every other byte becomes `%XX`."""
+    return _ESCAPED.sub(lambda match: b"%%%02X" % match.group(), _raw(text)).decode("ascii")
+
+
+def manifest_key(identity: Identity) -> str:
+    """Canonical manifest object key; does not validate (CONTRACT 1.2)."""
+    parts = (identity.namespace, identity.resource_id, identity.revision)
+    path = "/".join(percent_encode(part) for part in parts)
+    return f"weights/{path}/{identity.weight_generation}/manifest"
+
+
+def payload_prefix(identity: Identity) -> str:
+    """Prefix of every payload object key of the managed manifest variant (CONTRACT 8.4)."""
+    return manifest_key(identity).removesuffix("/manifest") + "/payload/"
+
+
+def identity_digest(identity: Identity) -> str:
+    """SHA-256 hex over the length-prefixed five fields; empty for an invalid identity."""
+    if identity.problem() is not None:
+        return ""
+    fields = (
+        identity.tenant_id,
+        identity.namespace,
+        identity.resource_id,
+        identity.revision,
+        str(identity.weight_generation),
+    )
+    return hashlib.sha256(b"".join(_length_prefixed(_raw(field)) for field in fields)).hexdigest()
+
+
+def _length_prefixed(raw: bytes) -> bytes:
+    return b"%d:%b\n" % (len(raw), raw)
+
+
+def payload_group_id(identity: Identity) -> str:
+    """`weight:` + identity digest, or empty for an invalid identity."""
+    digest = identity_digest(identity)
+    return f"weight:{digest}" if digest else ""
+
+
+def revision_record_key(identity: Identity) -> str:
+    """`weight-revision:` + identity digest, or empty for an invalid identity."""
+    digest = identity_digest(identity)
+    return f"weight-revision:{digest}" if digest else ""
+
+
+def lease_record_key(lease_id: int) -> str:
+    """`weight-lease:` + decimal id; empty for id 0."""
+    return f"weight-lease:{lease_id}" if lease_id else ""
+
+
+def payload_keys_digest(keys: Iterable[str]) -> str:
+    """SHA-256 hex over the byte-sorted, length-prefixed keys; duplicates count (CONTRACT 1.2)."""
+    digest = hashlib.sha256()
+    for raw in sorted(map(_raw, keys)):
+        digest.update(_length_prefixed(raw))
+    return digest.hexdigest()
+
+
+def page_token(identity: Identity) -> str:
+    """Token of the last returned row: revision, 0x1F, decimal generation."""
+    return f"{identity.revision}{TOKEN_SEPARATOR}{identity.weight_generation}"
+
+
+def parse_page_token(token: str) -> tuple[str, int] | None:
+    """(revision, generation) of a token, or None when malformed (CONTRACT 2.6)."""
+    revision, separator, digits = token.rpartition(TOKEN_SEPARATOR)
+    if not separator or not revision or not _DIGITS.fullmatch(digits):
+        return None
+    significant = digits.lstrip("0")
+    if not significant or len(significant) > len(str(U64_MAX)):
+        return None
+    generation = int(significant)
+    return (revision, generation) if generation <= U64_MAX else None
+
+
+def format_identity(identity: Identity) -> str:
+    """`[tenant:]namespace/resource/revision@generation`, each text percent-encoded."""
+    parts = (identity.namespace, identity.resource_id, identity.revision)
+    path = "/".join(percent_encode(part) for part in parts)
+    scope = "" if identity.tenant_id == DEFAULT_TENANT else percent_encode(identity.tenant_id) + ":"
+    return f"{scope}{path}@{identity.weight_generation}"
+
+
+def parse_identity(text: str) -> Identity:
+    """Inverse of `format_identity`.  Raises INVALID_ARGUMENT with the first broken rule."""
+    match = _CLI.fullmatch(text)
+    if match is None:
+        raise WeightError(
+            ErrorCode.INVALID_ARGUMENT,
+            f"identity {text!r} cannot be read",
+            "it does not have the form [tenant:]namespace/resource/revision@generation",
+            "percent-encode '/', ':', '@' and '%' inside a part, for example prod/llama%2F70b/v1@7",
+        )
+    digits = match["gen"].lstrip("0") or "0"
+    identity = Identity(
+        tenant_id=DEFAULT_TENANT if match["tenant"] is None else _decode(match["tenant"], text),
+        namespace=_decode(match["ns"], text),
+        resource_id=_decode(match["res"], text),
+        revision=_decode(match["rev"], text),
+        weight_generation=int(digits) if len(digits) <= len(str(U64_MAX)) else U64_MAX + 1,
+    )
+    problem = identity.problem()
+    if problem is not None:
+        raise WeightError(
+            ErrorCode.INVALID_ARGUMENT, f"identity {text!r} is invalid", problem, "correct that part"
+        )
+    return identity
+
+
+def _decode(part: str, whole: str) -> str:
+    if re.search(r"%(?![0-9A-Fa-f]{2})", part):
+        raise WeightError(
+            ErrorCode.INVALID_ARGUMENT,
+            f"identity {whole!r} cannot be read",
+            f"{part!r} holds a '%' that is not followed by two hexadecimal digits",
+            "write a literal percent sign as %25",
+        )
+    return unquote_to_bytes(part.encode("utf-8", "surrogateescape")).decode(
+        "utf-8", "surrogateescape"
+    )

@@ -1,0 +1,53 @@
+"""What a tier declares about itself, as values.  Layer: core (pure).
+
+The planner sees a tier only through its profile and capacity and never branches on its name, so a
+tier that nobody here has heard of is planned for like the four that ship.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+TIER_API_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What a tier declares it can do; the conformance kit checks each declared one."""
+
+    persistent: bool = False
+    shared: bool = False
+    atomic_publish: bool = False
+    server_side_copy: bool = False
+    checksum: bool = False
+    ranged_read: bool = True
+    mappable: bool = False
+    """`map_path` gives a file that consumers on this host can map without a copy."""
+    device_direct: bool = False
+    delete_is_immediate: bool = True
+    list_is_consistent: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierProfile:
+    """What the core may know of a tier; it never branches on the name."""
+
+    name: str
+    kind: str
+    """Entry-point name of the plugin, for people only."""
+    hot: bool
+    """True for memory, False for every cold tier."""
+    api_version: int = TIER_API_VERSION
+    capabilities: Capabilities = field(default_factory=Capabilities)
+    bandwidth_bytes_per_s: int = 0
+    """Expected streaming bandwidth; orders sources, 0 when not known."""
+    latency_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierCapacity:
+    """Bytes used by replicas of this tier, still free for it, and its limit."""
+
+    used_bytes: int
+    free_bytes: int
+    total_bytes: int

@@ -1,0 +1,331 @@
+"""The ports: what the loop needs from tiers, directory, journal, time and chance.  Layer: ports.
+
+`Tier` is the plugin contract (API version 1).  Every call is batched; each item of a batch gets its
+own `Outcome`, in the order asked; an item without a known outcome is `Unknown`, never success.  A
+tier translates foreign exceptions at its border; only `weightctl.controller.errors` may leave it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
+
+    from weightctl.controller.core.observation import Member, Members, TierObservation
+    from weightctl.controller.core.tiers import TierCapacity, TierProfile
+
+PIECE_BYTES = 8 * 1024 * 1024
+"""Unit of streaming: large enough to hide a thread hop, small enough to bound memory."""
+
+
+# --- outcomes -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """The item was carried out and its result is durable as far as the tier is persistent."""
+
+    instance_id: str = ""
+    moved_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoOp:
+    """The wanted state was there already."""
+
+    instance_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Busy:
+    """Held by a reader or writer until `until_ms` (wall clock), or for an unknown time (None)."""
+
+    until_ms: int | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """A passing fault (EIO, ESTALE, ETIMEDOUT); nothing was changed."""
+
+    after_s: float = 0.0
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoCapacity:
+    """It does not fit: ENOSPC, EDQUOT or the tier's own limit."""
+
+    needed_bytes: int
+    free_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Corrupt:
+    """The bytes read do not have the expected digest.  Digests are raw, 32 bytes."""
+
+    expected: bytes
+    got: bytes
+    instance_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conflict:
+    """Something else is there: other content under the key, or another instance than named."""
+
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fenced:
+    """The fence is older than one the tier has already served; nothing was changed."""
+
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Permanent:
+    """Will not succeed by itself; `detail` says why and what a person can do."""
+
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unknown:
+    """The answer was lost: it may or may not have happened.  Observe before trying again."""
+
+    detail: str = ""
+
+
+Outcome = (
+    Done | NoOp | Busy | Retry | NoCapacity | Corrupt | Conflict | Fenced | Permanent | Unknown
+)
+
+
+# --- tiers ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fence:
+    """For whom a primitive acts: store, holder term, operation and metadata generation.
+
+    Terms of one `holder` only grow.  A tier that has served a higher term of the same holder
+    answers `Fenced` to a lower one.
+    """
+
+    holder: str
+    term: int
+    operation_id: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InventoryItem:
+    """One stored thing of a group: a replica, a quarantined one, or a writer's leftover."""
+
+    key: str
+    instance_id: str
+    size_bytes: int
+    state: str
+    """`complete`, `partial` or `quarantined`."""
+
+
+class RangedReader(Protocol):
+    """Reads one replica.  Close it in every case (it is an async context manager)."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the replica."""
+
+    @property
+    def instance_id(self) -> str:
+        """The copy that is being read."""
+
+    async def read_into(self, offset: int, buffer: memoryview) -> None:
+        """Fill `buffer` wholly from byte `offset`.  Raises a ReconcileError."""
+
+    def fileno(self) -> int | None:
+        """A local descriptor whose reads cannot hang, starting at byte 0 of the replica, or None.
+
+        Lets another tier on this host copy in the kernel and read from its own worker threads.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreItem:
+    """One replica to bring in: read the bytes from `open_source()`, verify `member.sha256`."""
+
+    member: Member
+    open_source: Callable[[], AbstractAsyncContextManager[RangedReader]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropItem:
+    """One replica instance to remove; another instance of the same key stays (`Conflict`)."""
+
+    member: Member
+    instance_id: str
+
+
+class Limiter(Protocol):
+    """A bandwidth budget; charged by whoever moves the bytes."""
+
+    async def charge(self, size_bytes: int) -> None:
+        """Wait until `size_bytes` more may flow."""
+
+
+class Tier(Protocol):
+    """A place that holds replicas.  Plugin contract, API version 1; all calls are cancellable.
+
+    A tier is an async context manager: entering checks or creates its marker and cleans up what a
+    killed writer left; leaving releases every thread, process and descriptor within a deadline.
+    """
+
+    @property
+    def profile(self) -> TierProfile:
+        """Constant for the life of the object."""
+
+    async def __aenter__(self) -> Tier:
+        """Ready the tier.  Raises ConfigError for what a person must mend."""
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        """Release everything; never hangs, even when the medium does."""
+
+    async def observe(
+        self, members: Members, *, detail: Sequence[int] = ()
+    ) -> TierObservation:
+        """One state byte for every member; `detail` asks for `ReplicaDetail` of those indexes.
+
+        Never raises for the medium: what cannot be answered is UNKNOWN.  Has no side effect on
+        the replicas: renews, heats and pins nothing.
+        """
+
+    async def store(
+        self, batch: Sequence[StoreItem], fence: Fence, *, limit: Limiter | None = None
+    ) -> Sequence[Outcome]:
+        """Bring replicas in: stream, digest while copying, publish atomically when it is right.
+
+        `limit` is charged before each piece that moves (the caller joins both ends in it).
+        NoOp where the same content is COMPLETE, Conflict for other content, Corrupt when the
+        source does not have the digest, NoCapacity when it does not fit.
+        """
+
+    async def drop(self, batch: Sequence[DropItem], fence: Fence) -> Sequence[Outcome]:
+        """Remove exactly the named instances; NoOp where absent, Conflict for another instance."""
+
+    async def quarantine(self, batch: Sequence[DropItem], fence: Fence) -> Sequence[Outcome]:
+        """Take the named instances out of sight (observed ABSENT) but keep their bytes for people.
+
+        They show up in `inventory` as `quarantined` and are removed by `drop` of their instance.
+        """
+
+    def open(self, member: Member) -> AbstractAsyncContextManager[RangedReader]:
+        """A ranged reader of the COMPLETE replica.  Raises a ReconcileError on entering."""
+
+    async def verify(
+        self, batch: Sequence[Member], *, limit: Limiter | None = None
+    ) -> Sequence[Outcome]:
+        """Read back from the medium and digest: Done(instance_id), Corrupt, or why not.
+
+        A member that is not there is `Conflict`; one that could not be read is Retry or Unknown.
+        """
+
+    async def inventory(self, group_id: str | None = None) -> Mapping[str, Sequence[InventoryItem]]:
+        """What it holds, by group id.  Raises a ReconcileError when it cannot be listed wholly."""
+
+    async def capacity(self) -> TierCapacity:
+        """Raises a ReconcileError when it cannot be read."""
+
+    def map_path(self, member: Member) -> str | None:
+        """Path of a file that holds exactly the replica's bytes, where `mappable`; else None."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierContext:
+    """What the host gives a tier factory."""
+
+    clock: Clock
+    entropy: Entropy
+    state_dir: str
+    """Absolute path of the controller's state directory, for defaults of relative paths."""
+
+
+class TierFactory(Protocol):
+    """What an entry point of the group `weightctl.tiers` names."""
+
+    def __call__(self, name: str, options: Mapping[str, object], context: TierContext, /) -> Tier:
+        """Build a tier.  Raises ConfigError, naming the nearest known, for an unknown option."""
+
+
+# --- directory, journal ---------------------------------------------------------------------------
+
+
+class ObjectDirectory(Protocol):
+    """Members of each group: key, type, size, sha256, hard pin, in key order."""
+
+    async def members(self, group_id: str) -> Members:
+        """Every member of the group, in key order; empty when the group is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalEntry:
+    """One op-log entry (CONTRACT 7.1); `payload` is the encoded record."""
+
+    sequence: int
+    time_ms: int
+    entry_type: int
+    tenant_id: str
+    key: str
+    payload: bytes
+    checksum: int
+    """XXH32 over the entry; see the store's codec."""
+
+
+class Journal(Protocol):
+    """Durable, ordered append; everything before a returned append is on disk."""
+
+    async def append(self, entries: Sequence[JournalEntry]) -> None:
+        """Durable when it returns.  Raises WeightError DURABILITY_FAILED otherwise."""
+
+    def read(self, from_sequence: int) -> AsyncIterator[JournalEntry]:
+        """Entries from that sequence on, in order."""
+
+
+# --- time, chance, leadership ---------------------------------------------------------------------
+
+
+class Clock(Protocol):
+    """The only source of time."""
+
+    def wall_ms(self) -> int:
+        """Wall clock, milliseconds since the epoch; may jump either way."""
+
+    def monotonic_s(self) -> float:
+        """Monotonic seconds for durations."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep by the monotonic clock; cancellable."""
+
+
+class Entropy(Protocol):
+    """The only source of chance."""
+
+    def random(self) -> float:
+        """Uniform in [0, 1)."""
+
+    def token(self, size_bytes: int) -> str:
+        """A fresh hexadecimal token of that many random bytes."""
+
+
+class Elector(Protocol):
+    """Who may act: the term under which this process leads, and how it learns that it stopped."""
+
+    @property
+    def term(self) -> int:
+        """Current term; grows with each take-over."""
+
+    def is_leader(self) -> bool:
+        """Whether the term still holds now."""
