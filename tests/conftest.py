@@ -1,0 +1,44 @@
+"""What holds for every test: both event loops, no blocking call on a loop, a printed seed.
+
+Each asynchronous test runs twice, on asyncio's own loop and on uvloop. blockbuster stays active
+for the whole run, so a blocking call inside any loop is an error and not a slow test.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+
+import hypothesis
+import pytest
+import uvloop
+from blockbuster import BlockBuster, blockbuster_ctx
+
+# No deadline: a shared machine's pauses say nothing about the code. The blob repeats a failure.
+hypothesis.settings.register_profile("weightctl", deadline=None, print_blob=True)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Fix the seed before hypothesis reads it, so that every run can be repeated."""
+    hypothesis.settings.load_profile(config.getoption("--hypothesis-profile") or "weightctl")
+    if config.getoption("--hypothesis-seed") is None:
+        config.option.hypothesis_seed = str(secrets.randbits(32))
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Show the seed of the property tests and how to repeat them."""
+    return f"property seed: repeat with --hypothesis-seed={config.option.hypothesis_seed}"
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Run every asynchronous test once on each loop that users run."""
+    return {"asyncio": asyncio.SelectorEventLoop, "uvloop": uvloop.new_event_loop}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def blockbuster() -> Iterator[BlockBuster]:
+    """Turn a blocking call on an event loop into an error, for the whole run."""
+    with blockbuster_ctx() as detector:
+        yield detector
