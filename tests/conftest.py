@@ -11,10 +11,41 @@ from collections.abc import Callable, Iterator, Mapping
 import hypothesis
 import pytest
 import uvloop
-from blockbuster import BlockBuster, blockbuster_ctx
+from blockbuster import BlockBuster, BlockBusterFunction, blockbuster_ctx
 
 # No deadline: a shared machine's pauses say nothing about the code. The blob repeats a failure.
 hypothesis.settings.register_profile("weightctl", deadline=None, print_blob=True)
+
+# Calls of this project's trade that blockbuster does not watch by itself.
+ALSO_BLOCKING = (
+    "fcntl.flock",
+    "fcntl.lockf",
+    "os.copy_file_range",
+    "os.fdatasync",
+    "os.fsync",
+    "os.ftruncate",
+    "os.open",
+    "os.posix_fallocate",
+    "os.pread",
+    "os.preadv",
+    "os.pwrite",
+    "os.pwritev",
+    "sqlite3.connect",
+)
+
+# Opening a path blocks; wrapping a descriptor, as asyncio does for a child's pipes, does not.
+BLOCKING_BY_PATH = ("builtins.open", "io.open")
+
+# Where a blocking call on the loop is not the loop's own work; each happens once in a process.
+ALLOWED_IN = (
+    # The first import of a module reads its files; which test is first depends on the selection.
+    ("<frozen importlib._bootstrap>", "_find_and_load"),
+    # The first pydantic model asks the installed distributions for plugins.
+    ("pydantic/plugin/_loader.py", "get_plugins"),
+    # A traceback is printed with its source lines.
+    ("linecache.py", "updatecache"),
+    ("<frozen linecache>", "updatecache"),
+)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -41,4 +72,14 @@ def pytest_asyncio_loop_factories(
 def blockbuster() -> Iterator[BlockBuster]:
     """Turn a blocking call on an event loop into an error, for the whole run."""
     with blockbuster_ctx() as detector:
+        for name in ALSO_BLOCKING:
+            detector.functions[name] = BlockBusterFunction(None, name)
+        for name in BLOCKING_BY_PATH:
+            detector.functions[name] = BlockBusterFunction(
+                None, name, can_block_predicate=lambda file, *_, **__: isinstance(file, int)
+            )
+        detector.activate()
+        for function in detector.functions.values():
+            for filename, caller in ALLOWED_IN:
+                function.can_block_in(filename, caller)
         yield detector

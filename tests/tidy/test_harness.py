@@ -1,27 +1,44 @@
-"""The harness keeps its promises: both loops, and no blocking call on either."""
+"""The harness keeps its promises: both loops, no blocking call on either, a seed to repeat."""
 
 import asyncio
-import sys
+import os
+import sqlite3
 import time
+from collections.abc import Callable
 
 import pytest
 from blockbuster import BlockingError
 
-SEEN: set[str] = set()
+LOOPS_SEEN: set[str] = set()
+
+BLOCKING_CALLS: dict[str, Callable[[], object]] = {
+    "sleep": lambda: time.sleep(0),
+    "open": lambda: open(os.devnull, "rb"),  # noqa: PTH123, SIM115 - a call that is refused
+    "os-open": lambda: os.open(os.devnull, os.O_RDONLY),
+    "fsync": lambda: os.fsync(0),
+    "listdir": lambda: os.listdir("/"),  # noqa: PTH208 - a call that is refused
+    "sqlite": lambda: sqlite3.connect(":memory:"),
+}
 
 
 async def test_asynchronous_test_runs_on_a_known_loop() -> None:
-    SEEN.add(type(asyncio.get_running_loop()).__module__.partition(".")[0])
+    LOOPS_SEEN.add(type(asyncio.get_running_loop()).__module__.partition(".")[0])
 
 
 def test_both_loops_were_used() -> None:
-    assert SEEN == {"asyncio", "uvloop"}
+    assert LOOPS_SEEN == {"asyncio", "uvloop"}
 
 
-async def test_blocking_call_on_the_loop_is_an_error() -> None:
+@pytest.mark.parametrize("call", BLOCKING_CALLS.values(), ids=BLOCKING_CALLS.keys())
+async def test_blocking_call_on_the_loop_is_an_error(call: Callable[[], object]) -> None:
     with pytest.raises(BlockingError):
-        time.sleep(0)  # noqa: ASYNC251 - this call is the one that has to be caught
+        call()
 
 
-def test_python_is_a_supported_one() -> None:
-    assert sys.version_info >= (3, 11)
+async def test_blocking_call_in_a_thread_is_allowed() -> None:
+    for call in (BLOCKING_CALLS["sleep"], BLOCKING_CALLS["listdir"]):
+        await asyncio.to_thread(call)
+
+
+def test_property_tests_have_a_seed_to_repeat(pytestconfig: pytest.Config) -> None:
+    assert int(pytestconfig.getoption("--hypothesis-seed")) >= 0
