@@ -1,6 +1,6 @@
 """The tiers of weightctl: one plugin a medium, found by the entry-point group `weightctl.tiers`.
 
-Layer: beside the controller; a tier imports ports, errors and three modules of the core, and
+Layer: beside the controller; a tier imports ports, errors and the values that ports speak in, and
 no other tier. Invariant: this package is only ever imported as `weightctl.adapters`; a bare
 `adapters` belongs to another, well-known distribution whose files it must never shadow.
 """
