@@ -1,4 +1,6 @@
-"""The error taxonomy: contract codes for callers, classes for the loop.  Layer: bottom, imports nothing.
+"""The error taxonomy: contract codes for callers, classes for the loop.  Layer: bottom.
+
+Imports nothing of weightctl.
 
 `WeightError` carries one contract code (CONTRACT 2.1) and is what every public call of the metadata
 store raises.  The `ReconcileError` family says what the loop does with a failure (DESIGN 7).  Each
@@ -89,6 +91,12 @@ class SourceError(WeightctlError):
     """A model source (safetensors file or folder) cannot be read as what it claims to be."""
 
     reason: ClassVar[str] = "BadSource"
+
+
+class ManifestError(WeightctlError):
+    """A stored manifest breaks a rule of CONTRACT 8; nothing of it may be used."""
+
+    reason: ClassVar[str] = "BadManifest"
 
 
 class ReconcileError(WeightctlError):

@@ -8,7 +8,7 @@ tier translates foreign exceptions at its border; only `weightctl.controller.err
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -188,7 +188,7 @@ class Tier(Protocol):
     def profile(self) -> TierProfile:
         """Constant for the life of the object."""
 
-    async def __aenter__(self) -> Tier:
+    async def __aenter__(self) -> Self:
         """Ready the tier.  Raises ConfigError for what a person must mend."""
 
     async def __aexit__(self, *exc_info: object) -> None:
