@@ -1,0 +1,1 @@
+"""What the tiers share.  Layer: adapters, below every tier, above the ports."""
