@@ -77,7 +77,7 @@ class Masks:
         return held
 
     def fewer_than(self, copies: int, tiers: Iterable[str]) -> int:
-        """Members with fewer readable replicas than `copies` (at most 255) in these tiers."""
+        """Members with fewer readable replicas than `copies` in these tiers."""
         counts = sum(self.readable(tier) for tier in tiers).to_bytes(self.size, "little")
         return _mask(counts.translate(bytes(count < copies for count in range(256))))
 
@@ -109,7 +109,9 @@ class Draft:
         ordered = sorted(situation.views, key=self._preference)
         self.hot = tuple(view.profile.name for view in ordered if view.profile.hot)
         self.cold = tuple(view.profile.name for view in ordered if not view.profile.hot)
-        by_speed = sorted(ordered, key=lambda view: -view.profile.bandwidth_bytes_per_s)
+        by_speed = sorted(
+            ordered, key=lambda view: (-view.profile.bandwidth_bytes_per_s, not view.profile.hot)
+        )
         self._fastest = tuple(view.profile.name for view in by_speed)
 
     def _preference(self, view: TierView) -> tuple[int, int, str]:

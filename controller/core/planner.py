@@ -159,9 +159,10 @@ def _plan_repairing(draft: Draft) -> None:
     situation, masks = draft.situation, draft.masks
     operation = situation.operation
     target = Residency.HOT if operation is None else operation.target_residency
-    copies = min(situation.policy.cold_copies, 255)
-    if copies > len(draft.cold):
-        draft.wait(Reason.NO_TIER, f"{copies} cold copies wanted, {len(draft.cold)} cold tiers")
+    copies = min(situation.policy.cold_copies, len(draft.cold))
+    if copies < situation.policy.cold_copies:
+        what = f"{situation.policy.cold_copies} cold copies wanted, {len(draft.cold)} cold tiers"
+        draft.wait(Reason.NO_TIER, what)
     short_cold = masks.fewer_than(copies, draft.cold)
     short_hot = masks.everyone & ~masks.flagged(agg.HOT) if target is Residency.HOT else 0
     short = short_cold | short_hot
@@ -179,7 +180,7 @@ def _plan_repairing(draft: Draft) -> None:
 def copies_short(situation: Situation) -> bool:
     """Whether some member certainly has fewer good cold copies than the policy asks."""
     draft = Draft(situation)
-    lacking = draft.masks.fewer_than(min(situation.policy.cold_copies, 255), draft.cold)
+    lacking = draft.masks.fewer_than(situation.policy.cold_copies, draft.cold)
     return bool(lacking & ~draft.masks.flagged(agg.COLD_PENDING))
 
 
