@@ -251,6 +251,9 @@ class TierContext:
     entropy: Entropy
     state_dir: str
     """Absolute path of the controller's state directory, for defaults of relative paths."""
+    read_only: bool = False
+    """True for a dry run: nothing may be created, changed or removed, not even a marker or a
+    leftover; a medium that was never set up is UNKNOWN with a problem that says so."""
 
 
 class TierFactory(Protocol):
