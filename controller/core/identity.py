@@ -25,6 +25,7 @@ TOKEN_SEPARATOR = "\x1f"
 
 _CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
 _ESCAPED = re.compile(rb"[^A-Za-z0-9\-_.~]")
+_PLAIN = re.compile(r"[A-Za-z0-9\-_.~]*")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _DIGITS = re.compile(r"[0-9]+")
 _CLI = re.compile(
@@ -33,23 +34,34 @@ _CLI = re.compile(
 
 
 def encode_text(text: str) -> bytes | None:
-    """UTF-8 bytes of `text`, or None for text that stands for no byte string."""
+    """UTF-8 bytes of `text`, or None for text that stands for no byte string.
+
+    One byte string has one text: escapes that spell well-formed UTF-8 stand for nothing, or two
+    unequal identities would share one digest.
+    """
+    if text.isascii():
+        return text.encode("ascii")
     try:
-        return text.encode("utf-8", "surrogateescape")
+        raw = text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
         return None
+    return raw if raw.decode("utf-8", "surrogateescape") == text else None
 
 
 def is_valid_component(text: str) -> bool:
     """Component rule (CONTRACT 1.1): 1..1024 bytes, none below 0x20, none 0x7F."""
+    if text.isascii():
+        return 1 <= len(text) <= COMPONENT_BYTES_MAX and text.isprintable()
     raw = encode_text(text)
     return raw is not None and 1 <= len(raw) <= COMPONENT_BYTES_MAX and not _CONTROL.search(raw)
 
 
 def is_valid_tenant(text: str) -> bool:
     """Tenant rule (CONTRACT 1.1): not empty, no leading `_`, no control byte, any length."""
+    if text.isascii():
+        return text != "" and text[0] != "_" and text.isprintable()
     raw = encode_text(text)
-    return bool(raw) and not raw.startswith(b"_") and not _CONTROL.search(raw)
+    return raw is not None and text[0] != "_" and not _CONTROL.search(raw)
 
 
 def is_valid_sha256(text: str) -> bool:
@@ -79,8 +91,12 @@ class Identity:
         """The first broken rule in the contract's order, or None for a valid identity."""
         if not is_valid_tenant(self.tenant_id):
             return "tenant_id must be 1 or more bytes, not start with '_', hold no control byte"
-        for name in ("namespace", "resource_id", "revision"):
-            if not is_valid_component(getattr(self, name)):
+        for name, text in (
+            ("namespace", self.namespace),
+            ("resource_id", self.resource_id),
+            ("revision", self.revision),
+        ):
+            if not is_valid_component(text):
                 return f"{name} must be 1 to {COMPONENT_BYTES_MAX} bytes without control bytes"
         if not is_u64(self.weight_generation) or self.weight_generation == 0:
             return "weight_generation must be an integer from 1 to 2^64-1"
@@ -89,10 +105,10 @@ class Identity:
     def sort_key(self) -> tuple[bytes, bytes, bytes, bytes, int]:
         """Orders by unsigned bytes, then generation numerically (so 2 comes before 10)."""
         return (
-            _raw(self.tenant_id),
-            _raw(self.namespace),
-            _raw(self.resource_id),
-            _raw(self.revision),
+            text_bytes(self.tenant_id),
+            text_bytes(self.namespace),
+            text_bytes(self.resource_id),
+            text_bytes(self.revision),
             self.weight_generation,
         )
 
@@ -100,13 +116,23 @@ class Identity:
         return format_identity(self)
 
 
-def _raw(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass" if encode_text(text) is None else "surrogateescape")
+def text_bytes(text: str) -> bytes:
+    """UTF-8 bytes of `text` for ordering, hashing and printing; total, also for invalid text."""
+    if text.isascii():
+        return text.encode("ascii")
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
 
 
 def percent_encode(text: str) -> str:
     """E(x) of CONTRACT 1.2: keep `A-Za-z0-9-_.~`, every other byte becomes `%XX`."""
-    return _ESCAPED.sub(lambda match: b"%%%02X" % match.group(), _raw(text)).decode("ascii")
+    if _PLAIN.fullmatch(text):
+        return text
+    return _ESCAPED.sub(lambda match: b"%%%02X" % match.group()[0], text_bytes(text)).decode(
+        "ascii"
+    )
 
 
 def manifest_key(identity: Identity) -> str:
@@ -132,11 +158,12 @@ def identity_digest(identity: Identity) -> str:
         identity.revision,
         str(identity.weight_generation),
     )
-    return hashlib.sha256(b"".join(_length_prefixed(_raw(field)) for field in fields)).hexdigest()
+    return hashlib.sha256(_length_prefixed(fields)).hexdigest()
 
 
-def _length_prefixed(raw: bytes) -> bytes:
-    return b"%d:%b\n" % (len(raw), raw)
+def _length_prefixed(texts: Iterable[str]) -> bytes:
+    """For each text: decimal byte length, `:`, the bytes, line feed."""
+    return b"".join([b"%d:%s\n" % (len(raw), raw) for raw in map(text_bytes, texts)])
 
 
 def payload_group_id(identity: Identity) -> str:
@@ -158,10 +185,7 @@ def lease_record_key(lease_id: int) -> str:
 
 def payload_keys_digest(keys: Iterable[str]) -> str:
     """SHA-256 hex over the byte-sorted, length-prefixed keys; duplicates count (CONTRACT 1.2)."""
-    digest = hashlib.sha256()
-    for raw in sorted(map(_raw, keys)):
-        digest.update(_length_prefixed(raw))
-    return digest.hexdigest()
+    return hashlib.sha256(_length_prefixed(sorted(keys, key=text_bytes))).hexdigest()
 
 
 def page_token(identity: Identity) -> str:
@@ -210,7 +234,10 @@ def parse_identity(text: str) -> Identity:
     problem = identity.problem()
     if problem is not None:
         raise WeightError(
-            ErrorCode.INVALID_ARGUMENT, f"identity {text!r} is invalid", problem, "correct that part"
+            ErrorCode.INVALID_ARGUMENT,
+            f"identity {text!r} is invalid",
+            problem,
+            "correct that part",
         )
     return identity
 
@@ -223,6 +250,4 @@ def _decode(part: str, whole: str) -> str:
             f"{part!r} holds a '%' that is not followed by two hexadecimal digits",
             "write a literal percent sign as %25",
         )
-    return unquote_to_bytes(part.encode("utf-8", "surrogateescape")).decode(
-        "utf-8", "surrogateescape"
-    )
+    return unquote_to_bytes(text_bytes(part)).decode("utf-8", "surrogateescape")

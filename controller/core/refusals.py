@@ -1,0 +1,96 @@
+"""The refusals of the state machine, worded once.  Layer: core (pure).
+
+Each builder returns a `WeightError` that says what was refused with its key, why, and what to do
+next.  Builders return and callers raise, so that the flow of a rule table stays visible there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weightctl.controller.errors import ErrorCode, WeightError
+
+if TYPE_CHECKING:
+    from weightctl.controller.core.identity import Identity
+    from weightctl.controller.core.records import RevisionLease, RevisionMetadata
+
+_OBSERVE = "read the record again and decide anew with its metadata_generation"
+
+
+def invalid(what: str, why: str, todo: str = "correct that argument") -> WeightError:
+    """INVALID_ARGUMENT."""
+    return WeightError(ErrorCode.INVALID_ARGUMENT, what, why, todo)
+
+
+def not_found(what: str, why: str = "the store holds no such record") -> WeightError:
+    """NOT_FOUND."""
+    return WeightError(ErrorCode.NOT_FOUND, what, why, "check the name; list what is there")
+
+
+def conflict(what: str, why: str, todo: str = _OBSERVE) -> WeightError:
+    """CONFLICT."""
+    return WeightError(ErrorCode.CONFLICT, what, why, todo)
+
+
+def stale(record: RevisionMetadata, expected: int) -> WeightError:
+    """STALE_GENERATION for a caller that expected another generation."""
+    return WeightError(
+        ErrorCode.STALE_GENERATION,
+        f"revision {record.identity} has moved on",
+        f"expected metadata_generation {expected}, it is {record.metadata_generation}",
+        _OBSERVE,
+    )
+
+
+def outdated(what: str) -> WeightError:
+    """STALE_GENERATION for a mutation whose previous record is no longer the current one."""
+    return WeightError(
+        ErrorCode.STALE_GENERATION, what, "it changed after the mutation was prepared", _OBSERVE
+    )
+
+
+def not_ready(identity: Identity, why: str, todo: str = "wait until it is READY") -> WeightError:
+    """NOT_READY."""
+    return WeightError(ErrorCode.NOT_READY, f"revision {identity} is not ready", why, todo)
+
+
+def busy_operation(record: RevisionMetadata) -> WeightError:
+    """BUSY because the revision runs an operation."""
+    return WeightError(
+        ErrorCode.BUSY,
+        f"revision {record.identity} is busy",
+        f"operation {record.operation_id} ({record.operation.name}) is running",
+        "wait until it is finished",
+    )
+
+
+def busy_lease(identity: Identity, expires_at_ms: int) -> WeightError:
+    """BUSY because of live leases, the last of which dies at that wall time."""
+    return WeightError(
+        ErrorCode.BUSY,
+        f"revision {identity} is busy",
+        f"a lease holds it until {expires_at_ms} (wall clock, ms)",
+        "wait for the lease, or let its holder release it",
+    )
+
+
+def busy(identity: Identity, why: str, todo: str) -> WeightError:
+    """BUSY for another cause."""
+    return WeightError(ErrorCode.BUSY, f"revision {identity} is busy", why, todo)
+
+
+def exhausted(what: str, why: str) -> WeightError:
+    """GENERATION_EXHAUSTED."""
+    return WeightError(
+        ErrorCode.GENERATION_EXHAUSTED, what, why, "none; import the weights as a new revision"
+    )
+
+
+def lease_expired(lease: RevisionLease, now_ms: int) -> WeightError:
+    """LEASE_EXPIRED."""
+    return WeightError(
+        ErrorCode.LEASE_EXPIRED,
+        f"lease {lease.lease_id} on revision {lease.identity} has expired",
+        f"it ended at {lease.expires_at_ms}, now is {now_ms} (wall clock, ms)",
+        "read the revision again and acquire a new lease before any further transfer",
+    )

@@ -1,0 +1,173 @@
+"""Start of residency operations and of repairs.  Layer: core (pure).
+
+Owns CONTRACT 3.9.  A start consumes an operation id; its fence is the generation that it makes.
+
+Start of a repair (REPAIRING, target HOT or COLD), in the contract's form:
+
+| # | Check | Error |
+| --- | --- | --- |
+| 1 | identity; expected gen != 0; target HOT or COLD only | INVALID_ARGUMENT |
+| 2 | exists | NOT_FOUND |
+| 3 | REPAIRING active, same target: not retry-gen -> STALE_GENERATION; else success no-op | |
+| 4 | any other operation active (other kind, other target, record missing) | BUSY |
+| 5 | generation equal | STALE_GENERATION |
+| 6 | DEGRADED, or READY with fewer copies than the policy asks (observed) | NOT_READY |
+| 7 | can-advance; next_operation_id not 0 / max | GENERATION_EXHAUSTED |
+| 8 | member count = payload_count + 1 | NOT_READY |
+| -> | as a residency start with operation = REPAIRING and the asked target | |
+
+A live lease does not block it, at Prepare or at Publish, and may be renewed meanwhile: repair only
+adds replicas.  Acquire, delete and every other start stay BUSY.  Progress and finish: 3.10, 3.11.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weightctl.controller.core.identity import U64_MAX, is_u64
+from weightctl.controller.core.mutations import MetadataMutation, OperationMutation
+from weightctl.controller.core.operations import unchanged_operation
+from weightctl.controller.core.records import (
+    Availability,
+    Operation,
+    Residency,
+    ResidencyOperation,
+    RevisionMetadata,
+)
+from weightctl.controller.core.refusals import (
+    busy_lease,
+    busy_operation,
+    exhausted,
+    invalid,
+    not_ready,
+    stale,
+)
+from weightctl.controller.core.steps import (
+    advance,
+    check_advance,
+    check_call,
+    existing,
+)
+from weightctl.controller.core.validity import (
+    PUBLISHED,
+    TARGETS,
+    is_kind,
+    is_retry,
+)
+
+if TYPE_CHECKING:
+    from weightctl.controller.core.identity import Identity
+    from weightctl.controller.core.state import WeightState
+
+_KIND_OF = {Residency.COLD: Operation.EVICTING, Residency.HOT: Operation.REHYDRATING}
+
+
+def prepare_start(
+    state: WeightState,
+    *,
+    identity: Identity,
+    expected_metadata_generation: int,
+    target_residency: Residency,
+    member_count: int,
+    now_ms: int,
+) -> OperationMutation:
+    """StartWeightResidencyOperation, CONTRACT 3.9; `member_count` is the group's, observed now."""
+    _check_start(identity, expected_metadata_generation, target_residency)
+    kind = _KIND_OF[target_residency]
+    record = existing(state, identity)
+    if record.operation != Operation.NONE:
+        return _start_again(state, record, kind, target_residency, expected_metadata_generation)
+    if record.metadata_generation != expected_metadata_generation:
+        raise stale(record, expected_metadata_generation)
+    if record.availability not in PUBLISHED:
+        raise not_ready(identity, f"it is {record.availability.name}, not READY or DEGRADED")
+    live = state.active_leases(identity, now_ms)
+    if live:
+        raise busy_lease(identity, max(lease.expires_at_ms for lease in live))
+    return _started(state, record, kind, target_residency, member_count, now_ms=now_ms)
+
+
+def prepare_repair(
+    state: WeightState,
+    *,
+    identity: Identity,
+    expected_metadata_generation: int,
+    target_residency: Residency,
+    member_count: int,
+    copies_short: bool,
+    now_ms: int,
+) -> OperationMutation:
+    """Start of a repair by the table above; `copies_short` is what the caller observed."""
+    _check_start(identity, expected_metadata_generation, target_residency)
+    kind = Operation.REPAIRING
+    record = existing(state, identity)
+    if record.operation != Operation.NONE:
+        return _start_again(state, record, kind, target_residency, expected_metadata_generation)
+    if record.metadata_generation != expected_metadata_generation:
+        raise stale(record, expected_metadata_generation)
+    short = record.availability == Availability.READY and copies_short
+    if record.availability != Availability.DEGRADED and not short:
+        raise not_ready(
+            identity,
+            f"it is {record.availability.name} and nothing of it is missing",
+            "none; a repair starts on a DEGRADED revision or one with too few copies",
+        )
+    return _started(state, record, kind, target_residency, member_count, now_ms=now_ms)
+
+
+def _check_start(identity: Identity, expected: int, target: Residency) -> None:
+    what = f"operation on {identity}"
+    check_call(what, identity, expected)
+    if not is_kind(Residency, target) or target not in TARGETS:
+        raise invalid(what, "target_residency must be HOT or COLD")
+
+
+def _start_again(
+    state: WeightState,
+    record: RevisionMetadata,
+    kind: Operation,
+    target: Residency,
+    expected: int,
+) -> OperationMutation:
+    running = state.current_operation(record)
+    if running is None or running.operation != kind or running.target_residency != target:
+        raise busy_operation(record)
+    if not is_retry(record.metadata_generation, expected):
+        raise stale(record, expected)
+    return unchanged_operation(record, running)
+
+
+def _started(
+    state: WeightState,
+    record: RevisionMetadata,
+    kind: Operation,
+    target: Residency,
+    member_count: int,
+    *,
+    now_ms: int,
+) -> OperationMutation:
+    check_advance(record)
+    if not 0 < state.next_operation_id < U64_MAX:
+        raise exhausted(f"operation on {record.identity}", "every operation id has been given out")
+    if not is_u64(member_count) or member_count != record.manifest.payload_count + 1:
+        raise not_ready(
+            record.identity,
+            f"its group has {member_count} members, expected"
+            f" {record.manifest.payload_count} payloads and the manifest",
+            "restore the group's registered members first",
+        )
+    operation_id = state.take_operation_id()
+    following = advance(record, now_ms, operation=kind, operation_id=operation_id)
+    operation = ResidencyOperation(
+        operation_id=operation_id,
+        identity=record.identity,
+        operation=kind,
+        target_residency=target,
+        fenced_metadata_generation=following.metadata_generation,
+        started_at_ms=following.updated_at_ms,
+        updated_at_ms=following.updated_at_ms,
+        total_members=member_count,
+    )
+    return OperationMutation(
+        metadata=MetadataMutation(previous=record, next=following), previous=None, next=operation
+    )
