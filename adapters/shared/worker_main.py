@@ -1,8 +1,9 @@
 """The worker's side: one process that runs an engine's calls, one after another.  Layer: adapters.
 
 A worker may hang in the kernel for as long as a medium pleases, so it holds nothing that anybody
-waits for: standard streams on /dev/null, no descriptor but its channel and its buffer, a session of
-its own.  It ends when the channel closes, and is killed by the kernel when its parent dies.
+waits for: standard streams on /dev/null, no descriptor but its channel and its buffer, the root as
+its folder, a session of its own.  It ends when the channel closes, and the kernel kills it when its
+parent dies.
 
 A frame on the channel is a length and a number (both little-endian) and a pickle.  The first one
 sent to the worker carries (factory, options); number 0 answers it.  The pickles travel only between
@@ -68,6 +69,8 @@ def main() -> None:
     """Entry point: `main PARENT CHANNEL_FD MEMORY_FD` in sys.argv."""
     parent, channel, memory = map(int, sys.argv[1:4])
     _die_with(parent)
+    sys.path[:] = [os.path.abspath(folder) for folder in sys.path]  # noqa: PTH100 - a text
+    os.chdir("/")
     _close_all_but(channel, memory)
     buffer = memoryview(mmap.mmap(memory, os.fstat(memory).st_size))
     os.close(memory)
@@ -104,15 +107,16 @@ def _serve(requests: BinaryIO, answers: BinaryIO, buffer: memoryview) -> None:
         try:
             if number == 0:
                 engine = make_engine(content[0], buffer, content[1])
-                answer: tuple[int, object] = (ANSWER_VALUE, None)
+                answer = pack_frame(number, (ANSWER_VALUE, None))
             else:
                 method, args, kwargs = content
-                answer = (ANSWER_VALUE, getattr(engine, method)(*args, **kwargs))
+                result = getattr(engine, method)(*args, **kwargs)
+                answer = pack_frame(number, (ANSWER_VALUE, result))
         except WeightctlError as error:
-            answer = (ANSWER_ERROR, pack_error(error))
+            answer = pack_frame(number, (ANSWER_ERROR, pack_error(error)))
         except Exception as error:  # noqa: BLE001 - a bug of the engine is an answer, too
-            answer = (ANSWER_BUG, f"{type(error).__name__}: {error}")
-        answers.write(pack_frame(number, answer))
+            answer = pack_frame(number, (ANSWER_BUG, f"{type(error).__name__}: {error}"))
+        answers.write(answer)
         answers.flush()
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _BOOT = "from weightctl.adapters.shared.worker_main import main; main()"
+_DIED = "the worker process died"
 _RECEIVE_BYTES = 256 * 1024
 Call = tuple[str, tuple[Any, ...], dict[str, Any]]
 """Method of the engine, positional and keyword arguments."""
@@ -130,8 +131,8 @@ class WorkerProcess:
             sent = self._channel.send(self._unsent)
         except BlockingIOError:
             sent = 0
-        except OSError as error:
-            self.abandon(f"its channel broke: {error}")
+        except OSError:
+            self.abandon(_DIED)
             return
         self._unsent = memoryview(self._unsent)[sent:]
         if self._unsent:
@@ -144,11 +145,11 @@ class WorkerProcess:
             data = self._channel.recv(_RECEIVE_BYTES)
         except BlockingIOError:
             return
-        except OSError as error:
-            self.abandon(f"its channel broke: {error}")
+        except OSError:
+            self.abandon(_DIED)
             return
         if not data:
-            self.abandon("the worker process died")
+            self.abandon(_DIED)
             return
         self._received += data
         while not self.gone and len(self._received) >= FRAME.size:
@@ -205,7 +206,7 @@ class WorkerProcess:
     def _ended(self) -> None:
         if not self.gone:
             self._receive()  # an answer may have been sent just before the end
-            self.abandon("the worker process died")
+            self.abandon(_DIED)
         _reap(self.pid)
         self._release_pidfd()
         self._on_reaped(self)
@@ -223,16 +224,19 @@ def _start(name: str, buffer_bytes: int) -> tuple[int, int, socket.socket, memor
     ours, theirs = socket.socketpair()
     memory = os.memfd_create(f"weightctl-{name}")
     try:
-        os.ftruncate(memory, buffer_bytes)
+        with os.fdopen(memory, "r+b", closefd=False) as file:
+            file.truncate(buffer_bytes)
         buffer = memoryview(mmap.mmap(memory, buffer_bytes))
         numbers = [str(number) for number in (os.getpid(), theirs.fileno(), memory)]
+        import_path = os.pathsep.join(folder or "." for folder in sys.path)
         quiet = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1, 2)]
+        # `-S` leaves out the search for site-packages: the import path is handed over as it is.
         # Duplicating a descriptor onto itself only takes its close-on-exec mark away.
         kept = [(os.POSIX_SPAWN_DUP2, fd, fd) for fd in (theirs.fileno(), memory)]
         pid = os.posix_spawn(
             sys.executable,
             [sys.executable, "-S", "-P", "-c", _BOOT, *numbers, name],
-            {**os.environ, "PYTHONPATH": _import_path()},
+            {**os.environ, "PYTHONPATH": import_path},
             file_actions=[*quiet, *kept],
             setsid=True,
         )
@@ -247,11 +251,6 @@ def _start(name: str, buffer_bytes: int) -> tuple[int, int, socket.socket, memor
         os.close(memory)
     ours.settimeout(0.0)
     return pid, pidfd, ours, buffer
-
-
-def _import_path() -> str:
-    # `-S` leaves site-packages out of the worker's start; the parent knows the folders already.
-    return os.pathsep.join(os.path.abspath(folder) for folder in sys.path)  # noqa: PTH100
 
 
 def _reap(pid: int) -> None:

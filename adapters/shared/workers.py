@@ -179,7 +179,7 @@ class WorkerPool:
         self._waiters.append(waiter)
         taken = False
         try:
-            with anyio.fail_after(self._limits.deadline_s + self._limits.start_s):
+            with anyio.fail_after(self._patience_s()):
                 worker = await waiter
             taken = True
             return worker
@@ -188,6 +188,10 @@ class WorkerPool:
         finally:
             if not taken:
                 self._stop_waiting(waiter)
+
+    def _patience_s(self) -> float:
+        starting = any(not worker.ready for worker in self._workers)
+        return self._limits.deadline_s + (self._limits.start_s if starting else 0.0)
 
     def _stop_waiting(self, waiter: asyncio.Future[WorkerProcess]) -> None:
         if waiter in self._waiters:
@@ -238,7 +242,7 @@ class WorkerPool:
             self._delay_probe()
         if not self._waiters or not self._open:
             return
-        if not worker.ready:
+        if not worker.ready and not self._workers:
             self._refuse_waiters(self._no_start(why))
             return
         self._grow()
