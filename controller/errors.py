@@ -172,7 +172,10 @@ class InvariantViolationError(WeightctlError):
     reason: ClassVar[str] = "InvariantViolation"
 
 
-def require(condition: object, what: str, why: str = "") -> None:
-    """Assert an invariant; unlike `assert` it survives `python -O`."""
+def require(condition: object, what: object, why: str = "") -> None:
+    """Assert an invariant; unlike `assert` it survives `python -O`.
+
+    Give the key itself as `what`: it becomes text only when the invariant does not hold.
+    """
     if not condition:
-        raise InvariantViolationError(what, why or "an internal invariant does not hold")
+        raise InvariantViolationError(str(what), why or "an internal invariant does not hold")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
 
@@ -149,8 +150,10 @@ def payload_prefix(identity: Identity) -> str:
 
 def identity_digest(identity: Identity) -> str:
     """SHA-256 hex over the length-prefixed five fields; empty for an invalid identity."""
-    if identity.problem() is not None:
-        return ""
+    return "" if identity.problem() is not None else _digest(identity)
+
+
+def _digest(identity: Identity) -> str:
     fields = (
         identity.tenant_id,
         identity.namespace,
@@ -168,8 +171,17 @@ def _length_prefixed(texts: Iterable[str]) -> bytes:
 
 def payload_group_id(identity: Identity) -> str:
     """`weight:` + identity digest, or empty for an invalid identity."""
-    digest = identity_digest(identity)
-    return f"weight:{digest}" if digest else ""
+    return "" if identity.problem() is not None else derived_names(identity)[0]
+
+
+@lru_cache(maxsize=4096)
+def derived_names(identity: Identity) -> tuple[str, str]:
+    """(payload group id, manifest key) of a valid identity.
+
+    Remembered, because each mutation compares them at Prepare and again at Publish, and hashing is
+    most of what such a check costs.
+    """
+    return f"weight:{_digest(identity)}", manifest_key(identity)
 
 
 def revision_record_key(identity: Identity) -> str:

@@ -57,11 +57,12 @@ def prepare_acquire(
     now_ms: int,
 ) -> LeaseMutation:
     """AcquireWeightRevisionLease, CONTRACT 3.5; a new lease consumes an id."""
-    what = f"lease on {identity}"
-    check_call(what, identity, expected_metadata_generation)
+    check_call("lease on", identity, expected_metadata_generation)
     if not is_valid_component(holder):
-        raise invalid(what, "holder must be 1 to 1024 bytes without control bytes")
-    _check_ttl(what, ttl_ms)
+        raise invalid(
+            f"lease on {identity}", "holder must be 1 to 1024 bytes without control bytes"
+        )
+    _check_ttl("lease on", identity, ttl_ms)
     record = existing(state, identity)
     if record.metadata_generation != expected_metadata_generation:
         raise stale(record, expected_metadata_generation)
@@ -74,7 +75,7 @@ def prepare_acquire(
         last = max(own, key=lambda lease: lease.expires_at_ms)
         return LeaseMutation(lease_id=last.lease_id, previous=last, next=last, no_op=True)
     if not 0 < state.next_lease_id < U64_MAX:
-        raise exhausted(what, "every lease id has been given out")
+        raise exhausted(f"lease on {identity}", "every lease id has been given out")
     lease = RevisionLease(
         lease_id=state.take_lease_id(),
         identity=identity,
@@ -94,9 +95,8 @@ def prepare_renew(
     now_ms: int,
 ) -> LeaseMutation:
     """Renew, CONTRACT 3.6; never shortens, because replay refuses a shrinking lease."""
-    what = f"renewal of lease {lease_id}"
-    _check_lease_call(what, lease_id, tenant_id)
-    _check_ttl(what, ttl_ms)
+    _check_lease_call("renewal", lease_id, tenant_id)
+    _check_ttl("renewal of lease", lease_id, ttl_ms)
     lease = state.leases.get(lease_id)
     if lease is None or lease.identity.tenant_id != tenant_id:
         raise not_found(f"lease {lease_id} of tenant {tenant_id!r}")
@@ -116,7 +116,7 @@ def prepare_release(
     state: WeightState, *, lease_id: int, tenant_id: str = DEFAULT_TENANT
 ) -> LeaseMutation:
     """Release, CONTRACT 3.7; an unknown id is a no-op, an expired lease is erased too."""
-    _check_lease_call(f"release of lease {lease_id}", lease_id, tenant_id)
+    _check_lease_call("release", lease_id, tenant_id)
     lease = state.leases.get(lease_id)
     if lease is None:
         return LeaseMutation(
@@ -189,7 +189,7 @@ def publish_lease(state: WeightState, mutation: LeaseMutation) -> RevisionLease:
             raise not_found(f"lease {mutation.lease_id}")
         state.erase_lease(mutation.lease_id)
         return erased
-    require(mutation.next.lease_id == mutation.lease_id, f"lease {mutation.lease_id}: wrong id")
+    require(mutation.next.lease_id == mutation.lease_id, mutation.lease_id, "another lease's id")
     state.put_lease(mutation.next)
     return mutation.next
 
@@ -208,16 +208,16 @@ def _check_revision(record: RevisionMetadata, lease: RevisionLease, *, new: bool
 # --- shared ---------------------------------------------------------------------------------------
 
 
-def _check_ttl(what: str, ttl_ms: int) -> None:
+def _check_ttl(what: str, key: object, ttl_ms: int) -> None:
     if not is_u64(ttl_ms) or not 1 <= ttl_ms <= LEASE_TTL_MS_MAX:
-        raise invalid(what, f"ttl_ms must be an integer from 1 to {LEASE_TTL_MS_MAX}")
+        raise invalid(f"{what} {key}", f"ttl_ms must be an integer from 1 to {LEASE_TTL_MS_MAX}")
 
 
 def _check_lease_call(what: str, lease_id: int, tenant_id: str) -> None:
     if not is_valid_tenant(tenant_id):
-        raise invalid(what, "tenant_id is not valid")
+        raise invalid(f"{what} of lease {lease_id}", "tenant_id is not valid")
     if not is_u64(lease_id) or lease_id == 0:
-        raise invalid(what, "lease_id must be an integer from 1 to 2^64-1")
+        raise invalid(f"{what} of lease {lease_id}", "lease_id must be an integer from 1 to 2^64-1")
 
 
 def _expiry(now_ms: int, ttl_ms: int) -> int:

@@ -10,12 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weightctl.controller.core.group import GroupSnapshot, validate_group
-from weightctl.controller.core.identity import (
-    COMPONENT_BYTES_MAX,
-    is_u64,
-    manifest_key,
-)
-from weightctl.controller.core.identity import payload_group_id as derived_group_id
+from weightctl.controller.core.identity import COMPONENT_BYTES_MAX, derived_names, is_u64
 from weightctl.controller.core.mutations import MetadataMutation
 from weightctl.controller.core.records import (
     Availability,
@@ -95,20 +90,25 @@ def prepare_begin(
 def _check_begin(
     identity: Identity, payload_count: int, logical_bytes: int, group_id: str
 ) -> ManifestReference:
-    what = f"begin of {identity}"
     problem = identity.problem()
     if problem is not None:
-        raise invalid(what, problem)
-    derived = derived_group_id(identity)
+        raise invalid(f"begin of {identity}", problem)
+    derived, key = derived_names(identity)
     if group_id not in ("", derived):
-        raise invalid(what, "payload_group_id is not the one derived from the identity")
-    if not is_u64(payload_count) or payload_count == 0:
-        raise invalid(what, "expected_payload_count must be an integer from 1 to 2^64-1")
-    if not is_u64(logical_bytes) or logical_bytes == 0:
-        raise invalid(what, "expected_logical_bytes must be an integer from 1 to 2^64-1")
-    if len(manifest_key(identity)) > COMPONENT_BYTES_MAX:
         raise invalid(
-            what,
+            f"begin of {identity}", "payload_group_id is not the one derived from the identity"
+        )
+    if not is_u64(payload_count) or payload_count == 0:
+        raise invalid(
+            f"begin of {identity}", "expected_payload_count must be an integer from 1 to 2^64-1"
+        )
+    if not is_u64(logical_bytes) or logical_bytes == 0:
+        raise invalid(
+            f"begin of {identity}", "expected_logical_bytes must be an integer from 1 to 2^64-1"
+        )
+    if len(key) > COMPONENT_BYTES_MAX:
+        raise invalid(
+            f"begin of {identity}",
             f"its manifest key is longer than {COMPONENT_BYTES_MAX} bytes",
             "shorten a part of the identity; a byte outside A-Z a-z 0-9 -_.~ counts three",
         )
@@ -127,20 +127,24 @@ def prepare_commit(
     now_ms: int,
 ) -> MetadataMutation:
     """CommitWeightImport, CONTRACT 3.2; `group` is validated last, None checks the record only."""
-    what = f"commit of {identity}"
-    check_call(what, identity, expected_metadata_generation)
+    check_call("commit of", identity, expected_metadata_generation)
     problem = reference_problem(manifest) or _canonical_problem(identity, manifest)
     if problem is not None:
-        raise invalid(what, problem)
+        raise invalid(f"commit of {identity}", problem)
     current = existing(state, identity)
     if current.availability == Availability.READY:
         return _commit_again(current, expected_metadata_generation, manifest)
     if current.metadata_generation != expected_metadata_generation:
         raise stale(current, expected_metadata_generation)
     if current.availability != Availability.IMPORTING:
-        raise conflict(what, f"the revision is {current.availability.name}, not IMPORTING")
+        raise conflict(
+            f"commit of {identity}", f"the revision is {current.availability.name}, not IMPORTING"
+        )
     if not _same_declaration(current.manifest, manifest):
-        raise conflict(what, "payload count or logical bytes differ from what Begin declared")
+        raise conflict(
+            f"commit of {identity}",
+            "payload count or logical bytes differ from what Begin declared",
+        )
     check_advance(current)
     if group is not None:
         validate_group(identity, manifest, group)
@@ -172,15 +176,16 @@ def prepare_abort(
     state: WeightState, *, identity: Identity, expected_metadata_generation: int, now_ms: int
 ) -> MetadataMutation:
     """AbortWeightImport, CONTRACT 3.3; removes nothing, cleaning up is the delete path's work."""
-    what = f"abort of {identity}"
-    check_call(what, identity, expected_metadata_generation)
+    check_call("abort of", identity, expected_metadata_generation)
     current = existing(state, identity)
     if current.availability == Availability.DELETING:
         return retried(current, expected_metadata_generation)
     if current.metadata_generation != expected_metadata_generation:
         raise stale(current, expected_metadata_generation)
     if current.availability != Availability.IMPORTING:
-        raise conflict(what, f"the revision is {current.availability.name}, not IMPORTING")
+        raise conflict(
+            f"abort of {identity}", f"the revision is {current.availability.name}, not IMPORTING"
+        )
     check_advance(current)
     record = advance(current, now_ms, availability=Availability.DELETING)
     return MetadataMutation(previous=current, next=record)
@@ -190,7 +195,7 @@ def prepare_delete(
     state: WeightState, *, identity: Identity, expected_metadata_generation: int, now_ms: int
 ) -> MetadataMutation:
     """DeleteWeightRevision, CONTRACT 3.14; carries the expired leases that it erases."""
-    check_call(f"delete of {identity}", identity, expected_metadata_generation)
+    check_call("delete of", identity, expected_metadata_generation)
     current = existing(state, identity)
     if current.availability in _GOING:
         return retried(current, expected_metadata_generation)
@@ -215,15 +220,17 @@ def prepare_finish_delete(
     state: WeightState, *, identity: Identity, expected_metadata_generation: int, now_ms: int
 ) -> MetadataMutation:
     """FinishDelete, CONTRACT 3.15; the caller has proven that every member is absent."""
-    what = f"finishing the delete of {identity}"
-    check_call(what, identity, expected_metadata_generation)
+    check_call("finishing the delete of", identity, expected_metadata_generation)
     current = existing(state, identity)
     if current.availability == Availability.DELETED:
         return retried(current, expected_metadata_generation)
     if current.metadata_generation != expected_metadata_generation:
         raise stale(current, expected_metadata_generation)
     if current.availability != Availability.DELETING:
-        raise conflict(what, f"the revision is {current.availability.name}, not DELETING")
+        raise conflict(
+            f"finishing the delete of {identity}",
+            f"the revision is {current.availability.name}, not DELETING",
+        )
     check_advance(current)
     record = advance(current, now_ms, availability=Availability.DELETED, residency=Residency.ABSENT)
     return MetadataMutation(previous=current, next=record)
@@ -239,10 +246,9 @@ def prepare_observation(
     now_ms: int,
 ) -> MetadataMutation:
     """Publication of what a reconcile pass saw of an idle published revision, CONTRACT 3.16."""
-    what = f"observation of {identity}"
-    check_call(what, identity, expected_metadata_generation)
+    check_call("observation of", identity, expected_metadata_generation)
     if availability == Availability.READY and residency == Residency.ABSENT:
-        raise invalid(what, "a READY revision is not ABSENT")
+        raise invalid(f"observation of {identity}", "a READY revision is not ABSENT")
     current = existing(state, identity)
     if current.metadata_generation != expected_metadata_generation:
         raise stale(current, expected_metadata_generation)
@@ -251,9 +257,9 @@ def prepare_observation(
     if current.availability not in PUBLISHED:
         raise busy(identity, f"it is {current.availability.name}", "wait until it is published")
     if not is_kind(Availability, availability) or availability not in PUBLISHED:
-        raise invalid(what, "availability must be READY or DEGRADED")
+        raise invalid(f"observation of {identity}", "availability must be READY or DEGRADED")
     if not is_kind(Residency, residency) or residency == Residency.UNKNOWN:
-        raise invalid(what, "residency must be known")
+        raise invalid(f"observation of {identity}", "residency must be known")
     if current.availability == availability and current.residency == residency:
         return unchanged(current)
     check_advance(current)
@@ -338,8 +344,9 @@ def _same_declaration(declared: ManifestReference, manifest: ManifestReference) 
 
 
 def _canonical_problem(identity: Identity, manifest: ManifestReference) -> str | None:
-    if manifest.payload_group_id != derived_group_id(identity):
+    group_id, key = derived_names(identity)
+    if manifest.payload_group_id != group_id:
         return "payload_group_id is not the one derived from the identity"
-    if manifest.manifest_key != manifest_key(identity):
+    if manifest.manifest_key != key:
         return "manifest_key is not the one derived from the identity"
     return None

@@ -6,7 +6,6 @@ operation's fence follows the record's generation, and completion comes from obs
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from weightctl.controller.core.identity import U64_MAX, is_u64, is_valid_component
@@ -39,6 +38,7 @@ from weightctl.controller.core.validity import (
     TARGETS,
     is_kind,
     operation_problem,
+    placement_problem,
     successor_problem,
 )
 from weightctl.controller.errors import require
@@ -76,7 +76,7 @@ def prepare_progress(
     operation, record = _both(state, operation_id)
     if not _is_running(operation, record):
         raise conflict(what, "the revision no longer runs this operation")
-    problem = _placement_problem(record, availability, residency)
+    problem = placement_problem(availability, residency)
     if problem is not None:
         raise invalid(what, problem)
     moved = availability != record.availability or residency != record.residency
@@ -112,7 +112,7 @@ def _high_water(operation: ResidencyOperation, processed: int, total: int, curso
 
 
 def _progressed(
-    operation: ResidencyOperation, marks: Marks, fence: int, time_ms: int
+    operation: ResidencyOperation, marks: Marks, fence: int, time_ms: int, message: str = ""
 ) -> ResidencyOperation:
     processed, total, cursor = marks
     return ResidencyOperation(
@@ -126,18 +126,7 @@ def _progressed(
         processed_members=processed,
         total_members=total,
         cursor=cursor,
-        message=operation.message,
-    )
-
-
-def _placement_problem(
-    record: RevisionMetadata, availability: Availability, residency: Residency
-) -> str | None:
-    """Whether the record would be valid with what was observed; the rest of it is."""
-    if availability == record.availability and residency == record.residency:
-        return None
-    return successor_problem(
-        replace(record, availability=availability, residency=residency), record
+        message=message,
     )
 
 
@@ -171,12 +160,9 @@ def prepare_finish(
         operation=Operation.NONE,
         operation_id=0,
     )
-    completed = replace(
-        operation,
-        updated_at_ms=time_ms,
-        processed_members=operation.total_members,
-        cursor="",
-        message=COMPLETED,
+    total = operation.total_members
+    completed = _progressed(
+        operation, (total, total, ""), operation.fenced_metadata_generation, time_ms, COMPLETED
     )
     return OperationMutation(
         metadata=MetadataMutation(previous=record, next=following),
@@ -223,10 +209,11 @@ def publish_operation(state: WeightState, mutation: OperationMutation) -> Reside
         raise not_found("an operation without its records")
     if mutation.no_op:
         return operation
-    require(record.identity == operation.identity, f"operation {operation.operation_id}: revision")
+    require(record.identity == operation.identity, operation.identity, "another revision's record")
     require(
         record.metadata_generation >= operation.fenced_metadata_generation,
-        f"operation {operation.operation_id}: its fence is ahead of its revision",
+        operation.identity,
+        "the operation's fence is ahead",
     )
     state.put_metadata(record)
     state.put_operation(operation)

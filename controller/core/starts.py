@@ -116,10 +116,9 @@ def prepare_repair(
 
 
 def _check_start(identity: Identity, expected: int, target: Residency) -> None:
-    what = f"operation on {identity}"
-    check_call(what, identity, expected)
+    check_call("operation on", identity, expected)
     if not is_kind(Residency, target) or target not in TARGETS:
-        raise invalid(what, "target_residency must be HOT or COLD")
+        raise invalid(f"operation on {identity}", "target_residency must be HOT or COLD")
 
 
 def _start_again(

@@ -118,18 +118,19 @@ class WeightState:
         identity = record.identity
         if identity not in self.metadata:
             group_id = record.manifest.payload_group_id
-            require(group_id not in self.groups, f"group {group_id}: owned by another revision")
+            require(group_id not in self.groups, group_id, "the group has another revision")
             self.groups[group_id] = identity
             self._add_row(identity)
         self.metadata[identity] = record
 
     def erase_metadata(self, identity: Identity) -> None:
         """Remove a record, its group and its row; it must own neither lease nor operation."""
-        require(identity not in self._leases_of, f"revision {identity}: erased with leases")
+        require(identity not in self._leases_of, identity, "a record was erased with leases")
         record = self.metadata.pop(identity)
         require(
             self.groups.pop(record.manifest.payload_group_id, None) == identity,
-            f"revision {identity}: its group is indexed for another revision",
+            identity,
+            "the group has another revision",
         )
         rows = self._rows[_resource_of(identity)]
         rows.remove(identity)
@@ -138,7 +139,7 @@ class WeightState:
 
     def put_lease(self, lease: RevisionLease) -> None:
         """Store a lease and keep the counter past its id."""
-        require(lease.identity in self.metadata, f"lease {lease.lease_id}: no such revision")
+        require(lease.identity in self.metadata, lease.identity, "a lease has no revision")
         self.leases[lease.lease_id] = lease
         self._leases_of.setdefault(lease.identity, {})[lease.lease_id] = lease
         self.next_lease_id = max(self.next_lease_id, lease.lease_id + 1)
@@ -157,7 +158,8 @@ class WeightState:
         """Store an operation and keep the counter past its id."""
         require(
             operation.identity in self.metadata,
-            f"operation {operation.operation_id}: no such revision",
+            operation.identity,
+            "an operation has no revision",
         )
         self.operations[operation.operation_id] = operation
         self.next_operation_id = max(self.next_operation_id, operation.operation_id + 1)

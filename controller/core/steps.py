@@ -36,7 +36,7 @@ def advance(
     operation_id: int | None = None,
 ) -> RevisionMetadata:
     """The next generation of a record; its time never goes back, None keeps a field."""
-    require(can_advance(record.metadata_generation), f"revision {record.identity}: cannot advance")
+    require(can_advance(record.metadata_generation), record.identity, "generation exhausted")
     return RevisionMetadata(
         identity=record.identity,
         manifest=record.manifest if manifest is None else manifest,
@@ -54,9 +54,11 @@ def check_call(what: str, identity: Identity, expected: int) -> None:
     """INVALID_ARGUMENT for an invalid identity or an expected generation that cannot be."""
     problem = identity.problem()
     if problem is not None:
-        raise invalid(what, problem)
+        raise invalid(f"{what} {identity}", problem)
     if not is_expected_generation(expected):
-        raise invalid(what, "expected_metadata_generation must be an integer from 1 to 2^64-1")
+        raise invalid(
+            f"{what} {identity}", "expected_metadata_generation must be an integer from 1 to 2^64-1"
+        )
 
 
 def existing(state: WeightState, identity: Identity) -> RevisionMetadata:

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 
 from weightctl.controller.core.identity import (
     U64_MAX,
+    derived_names,
     encode_text,
     is_u64,
     is_valid_component,
     is_valid_sha256,
-    manifest_key,
-    payload_group_id,
 )
 from weightctl.controller.core.records import COMPLETED, Availability, Operation, Residency
 
@@ -94,7 +93,7 @@ def record_problem(record: RevisionMetadata) -> str | None:
     return (
         _enum_problem(record)
         or record.identity.problem()
-        or names_problem(record)
+        or _names_problem(record)
         or _number_problem(record)
         or _state_problem(record)
     )
@@ -121,12 +120,12 @@ def _enum_problem(record: RevisionMetadata) -> str | None:
     return None
 
 
-def names_problem(record: RevisionMetadata) -> str | None:
+def _names_problem(record: RevisionMetadata) -> str | None:
     """Rules 3 and 4: the group id and a set manifest key are the derived ones."""
-    reference = record.manifest
-    if reference.payload_group_id != payload_group_id(record.identity):
+    group_id, key = derived_names(record.identity)
+    if record.manifest.payload_group_id != group_id:
         return "payload_group_id is not the one derived from the identity"
-    if reference.manifest_key and reference.manifest_key != manifest_key(record.identity):
+    if record.manifest.manifest_key not in ("", key):
         return "manifest_key is not the one derived from the identity"
     return None
 
@@ -148,7 +147,7 @@ def _number_problem(record: RevisionMetadata) -> str | None:
 def _state_problem(record: RevisionMetadata) -> str | None:
     availability, residency = record.availability, record.residency
     if availability in PUBLISHED:
-        return reference_problem(record.manifest) or _published_problem(availability, residency)
+        return reference_problem(record.manifest) or placement_problem(availability, residency)
     if record.operation != Operation.NONE:
         return "only a READY or DEGRADED revision runs an operation"
     if availability == Availability.IMPORTING and residency != Residency.UNKNOWN:
@@ -158,7 +157,10 @@ def _state_problem(record: RevisionMetadata) -> str | None:
     return _draft_problem(record.manifest)
 
 
-def _published_problem(availability: Availability, residency: Residency) -> str | None:
+def placement_problem(availability: Availability, residency: Residency) -> str | None:
+    """Rules 11 and 12, and that the residency is known at all, for READY or DEGRADED."""
+    if not is_kind(Residency, residency):
+        return f"residency {residency!r} is not known"
     if residency == Residency.UNKNOWN:
         return f"a {availability.name} revision has a known residency"
     if availability == Availability.READY and residency == Residency.ABSENT:
