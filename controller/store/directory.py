@@ -1,0 +1,195 @@
+"""The object directory: which members a payload group has.  Layer: store.
+
+Members are registered while their revision is IMPORTING and leave in the transaction that makes it
+DELETED.  Reads use a connection of their own, so they never wait for a commit; what they give was
+checked against the group's recorded checksum.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from weightctl.controller.core.identity import (
+    DEFAULT_TENANT,
+    Identity,
+    is_u64,
+    is_valid_component,
+    payload_group_id,
+    text_bytes,
+)
+from weightctl.controller.core.observation import SHA256_BYTES, Members
+from weightctl.controller.core.records import Availability, DataType
+from weightctl.controller.core.refusals import conflict, invalid, not_found
+from weightctl.controller.store.object_table import removed_group
+from weightctl.controller.store.rows import SIZE_BYTES_MAX, ObjectRow, read_members
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from weightctl.controller.core.observation import Member
+    from weightctl.controller.store.commit import RowChange
+    from weightctl.controller.store.connection import StoreConnection
+    from weightctl.controller.store.engine import Engine
+    from weightctl.controller.store.imports import ImportSigns
+    from weightctl.controller.store.object_table import ObjectTable
+
+CACHED_MEMBERS_MAX = 200_000
+"""Members that the cache of recently read groups holds in all."""
+
+
+class Directory:
+    """Members of each group, durable with the records; an `ObjectDirectory`."""
+
+    def __init__(
+        self, engine: Engine, reader: StoreConnection, table: ObjectTable, imports: ImportSigns
+    ) -> None:
+        self._engine = engine
+        self._reader = reader
+        self._table = table
+        self._imports = imports
+        self._cache: OrderedDict[str, Members] = OrderedDict()
+        self._changes = 0
+
+    async def register(self, identity: Identity, members: Sequence[Member]) -> None:
+        """Add members to the group of an IMPORTING revision; durable when it returns.
+
+        Registering the same again is a no-op.  Raises INVALID_ARGUMENT, NOT_FOUND, and CONFLICT for
+        other content under a key, a key of another group, or a revision past IMPORTING.
+        """
+        rows = _checked_rows(identity, members)
+        locks = self._engine.locks
+        await locks.acquire(identity)
+        try:
+            self._check_importing(identity)
+            self._imports.touch(identity)
+            keys = [row.key for row in rows]
+            with self._table.reserve(identity.tenant_id, keys) as free_keys:
+                fresh = await self._unknown(identity, rows)
+                changes = await self._table.added(
+                    identity.tenant_id, payload_group_id(identity), fresh
+                )
+
+                def settled() -> None:
+                    free_keys()
+                    locks.release(identity)
+
+                future = self._engine.append_rows(
+                    identity,
+                    changes if fresh else [],
+                    publish=lambda: self.forget(payload_group_id(identity)),
+                    settled=settled,
+                )
+        except BaseException:
+            locks.release(identity)
+            raise
+        await future
+
+    async def members(self, group_id: str) -> Members:
+        """Every member in key order, empty for an unknown group.
+
+        Raises StateDirectoryError when the rows are not those that were written.
+        """
+        cached = self._cache.get(group_id)
+        if cached is not None:
+            self._cache.move_to_end(group_id)
+            return cached
+        changes = self._changes
+        owner = self._engine.state.groups.get(group_id)
+        tenant_id = DEFAULT_TENANT if owner is None else owner.tenant_id
+        members = await self._reader.run(read_members, tenant_id, group_id)
+        if changes == self._changes:
+            self._remember(members)
+        return members
+
+    def forget(self, group_id: str) -> None:
+        """Drop what the cache holds of a group that has changed."""
+        self._changes += 1
+        self._cache.pop(group_id, None)
+
+    def clear(self) -> None:
+        """Drop the whole cache."""
+        self._changes += 1
+        self._cache.clear()
+
+    def _remember(self, members: Members) -> None:
+        self._cache[members.group_id] = members
+        held = sum(map(len, self._cache.values()))
+        while held > CACHED_MEMBERS_MAX:
+            held -= len(self._cache.popitem(last=False)[1])
+
+    def _check_importing(self, identity: Identity) -> None:
+        record = self._engine.state.metadata.get(identity)
+        if record is None:
+            raise not_found(f"revision {identity}")
+        if record.availability != Availability.IMPORTING:
+            raise conflict(
+                f"members of {identity}",
+                f"the revision is {record.availability.name}, not IMPORTING",
+                "import other content under a new weight generation",
+            )
+
+    async def _unknown(self, identity: Identity, rows: Sequence[ObjectRow]) -> list[ObjectRow]:
+        """The rows that are not registered yet.  Raises CONFLICT for a differing one."""
+        group_id = payload_group_id(identity)
+        found = await self._table.find(identity.tenant_id, [row.key for row in rows])
+        fresh = []
+        for row in rows:
+            known = found.get(row.key)
+            if known is None:
+                fresh.append(row)
+            elif known != (group_id, row):
+                key = row.key.decode("utf-8", "surrogateescape")
+                raise conflict(
+                    f"member {key} of {identity}",
+                    "it is registered with other content or in another group",
+                    "abort this import; other content needs a new weight generation",
+                )
+        return fresh
+
+
+def removal_of(identity: Identity) -> list[RowChange]:
+    """What finishing a delete changes in the directory, in the same transaction."""
+    return removed_group(identity.tenant_id, payload_group_id(identity))
+
+
+def _checked_rows(identity: Identity, members: Sequence[Member]) -> list[ObjectRow]:
+    what = f"members of {identity}"
+    problem = identity.problem()
+    if problem is not None:
+        raise invalid(what, problem)
+    group_id = payload_group_id(identity)
+    rows: dict[bytes, ObjectRow] = {}
+    for member in members:
+        problem = _member_problem(member, group_id)
+        if problem is not None:
+            raise invalid(f"member {member.key!r:.200} of {identity}", problem)
+        row = member_row(member)
+        if rows.setdefault(row.key, row) != row:
+            raise conflict(f"member {member.key} of {identity}", "it is named twice, differently")
+    return list(rows.values())
+
+
+def member_row(member: Member) -> ObjectRow:
+    """The row of a member; the manifest is hard-pinned."""
+    return ObjectRow(
+        key=text_bytes(member.key),
+        data_type=int(member.data_type),
+        size_bytes=member.size_bytes,
+        sha256=member.sha256,
+        hard_pin=int(member.data_type == DataType.METADATA),
+    )
+
+
+def _member_problem(member: Member, group_id: str) -> str | None:
+    if member.group_id != group_id:
+        return "it names another payload group"
+    if not is_valid_component(member.key):
+        return "its key must be 1 to 1024 bytes without control bytes"
+    if not is_u64(member.size_bytes) or member.size_bytes > SIZE_BYTES_MAX:
+        return "its size must be an integer from 0 to 2^63-1"
+    if type(member.sha256) is not bytes or len(member.sha256) != SHA256_BYTES:
+        return f"its digest must be {SHA256_BYTES} bytes"
+    if type(member.data_type) is not DataType:
+        return "its data type is not known"
+    return None

@@ -1,0 +1,239 @@
+"""How every mutation goes: prepare, check, gate, append, publish.  Layer: store.
+
+Owns the in-memory state, the per-revision locks and the journal. A revision's lock is held from
+before Prepare until its draft has settled, so no other mutation of it prepares against a record
+that is about to change. Publishing happens in the journal's task, in log order, right after the
+commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from weightctl.controller.core.identity import Identity, text_bytes
+from weightctl.controller.core.leases import check_lease, prepare_expire, publish_lease
+from weightctl.controller.core.lifecycle import check_metadata, publish_metadata
+from weightctl.controller.core.mutations import (
+    LeaseMutation,
+    MetadataMutation,
+    OperationMutation,
+)
+from weightctl.controller.core.operations import check_operation, publish_operation
+from weightctl.controller.core.oplog import TYPE_OF, MetadataUpsert, emitted, identity_of, key_of
+from weightctl.controller.core.records import ResidencyOperation, RevisionLease, RevisionMetadata
+from weightctl.controller.errors import ErrorCode, WeightError
+from weightctl.controller.store.codec import PAYLOAD_BYTES_MAX, encode
+from weightctl.controller.store.commit import EntryDraft
+from weightctl.controller.store.journal import Draft, Journal
+from weightctl.controller.store.locks import KeyedLocks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Sequence
+
+    from weightctl.controller.core.oplog import Payload
+    from weightctl.controller.core.state import WeightState
+    from weightctl.controller.ports import Clock
+    from weightctl.controller.store.commit import RowChange
+    from weightctl.controller.store.gate import CapabilityGate
+    from weightctl.controller.store.opening import OpenDirectory
+
+M = TypeVar("M", MetadataMutation, LeaseMutation, OperationMutation)
+R = TypeVar("R")
+
+log = logging.getLogger("weightctl.store")
+
+
+@dataclass(frozen=True, slots=True)
+class Family(Generic[M, R]):
+    """The check and the publication that belong to one kind of mutation."""
+
+    check: Callable[[WeightState, M], object]
+    publish: Callable[[WeightState, M], R]
+
+
+METADATA: Family[MetadataMutation, RevisionMetadata | None] = Family(
+    check_metadata, publish_metadata
+)
+LEASE: Family[LeaseMutation, RevisionLease] = Family(check_lease, publish_lease)
+OPERATION: Family[OperationMutation, ResidencyOperation] = Family(
+    check_operation, publish_operation
+)
+
+
+class Engine:
+    """The one way from a request to a durable, visible change."""
+
+    def __init__(self, opened: OpenDirectory, *, clock: Clock, gate: CapabilityGate) -> None:
+        self.state = opened.state
+        self.clock = clock
+        self.locks = KeyedLocks()
+        self.journal = Journal(
+            opened.writer, opened.tail, clock=clock, files=opened.files, counters=self._counters
+        )
+        self._gate = gate
+        self._subscribers: dict[int, Callable[[Identity], None]] = {}
+        self._subscriptions = 0
+
+    def subscribe(self, callback: Callable[[Identity], None]) -> Callable[[], None]:
+        """Call `callback` after each publication; a hint, so its own failure is only logged."""
+        self._subscriptions += 1
+        number = self._subscriptions
+        self._subscribers[number] = callback
+        return lambda: self._subscribers.pop(number, None) and None
+
+    def announce(self, identity: Identity) -> None:
+        """Tell every subscriber that the revision changed."""
+        for callback in tuple(self._subscribers.values()):
+            try:
+                callback(identity)
+            except Exception:
+                log.exception("a subscriber failed on revision %s", identity)
+
+    async def mutate(
+        self,
+        key: Hashable,
+        prepare: Callable[..., M],
+        family: Family[M, R],
+        changes: Sequence[RowChange] = (),
+    ) -> R:
+        """Run one mutation; `prepare(state, now_ms=)` decides it while the lock is held.
+
+        `key` is the revision's identity, or any stand-in that no revision has where none is known.
+        Raises WeightError.  A cancelled caller leaves without knowing the outcome.
+        """
+        await self.locks.acquire(key)
+        try:
+            mutation = prepare(self.state, now_ms=self.clock.wall_ms())
+            family.check(self.state, mutation)
+            if mutation.no_op:
+                result = family.publish(self.state, mutation)
+                self.locks.release(key)
+                return result
+            future = self.enqueue(key, mutation, family, changes)
+        except BaseException:
+            self.locks.release(key)
+            raise
+        settled: R = await future
+        return settled
+
+    def enqueue(
+        self,
+        key: Hashable,
+        mutation: M,
+        family: Family[M, R],
+        changes: Sequence[RowChange] = (),
+    ) -> asyncio.Future[Any]:
+        """Gate a checked mutation and hand it to the journal, which then owns the lock of `key`."""
+        payloads = emitted(mutation)
+        identity = identity_of(payloads[-1])
+
+        def publish() -> R:
+            result = family.publish(self.state, mutation)
+            self.announce(identity)
+            return result
+
+        return self._submit(key, identity, payloads, publish, changes)
+
+    def append_rows(
+        self,
+        subject: object,
+        changes: Sequence[RowChange],
+        *,
+        publish: Callable[[], Any],
+        settled: Callable[[], None],
+    ) -> asyncio.Future[Any]:
+        """Change rows that are no part of the op-log; durable when the future is done."""
+        draft = Draft(
+            subject=subject, entries=(), changes=changes, publish=publish, settled=settled
+        )
+        return self.journal.submit(draft)
+
+    async def expire(self, identity: Identity | None) -> tuple[RevisionLease, ...]:
+        """Erase the dead leases of one revision or of all (CONTRACT 3.7, 4.6), by ascending id.
+
+        Each revision's leases are judged again under its lock, where a renewal that came first
+        wins; all of them share commits.  Raises WeightError; what was durable by then is erased.
+        """
+        found = prepare_expire(self.state, identity=identity, now_ms=self.clock.wall_ms())
+        owners = {mutation.previous.identity for mutation in found if mutation.previous}
+        futures: list[asyncio.Future[Any]] = []
+        try:
+            for owner in sorted(owners, key=Identity.sort_key):
+                futures += await self._enqueue_expiry(owner)
+        finally:
+            settled = await asyncio.gather(*futures, return_exceptions=True)
+        erased: list[RevisionLease] = []
+        for result in settled:
+            if isinstance(result, BaseException):
+                raise result
+            erased += result
+        return tuple(sorted(erased, key=lambda lease: lease.lease_id))
+
+    async def _enqueue_expiry(self, owner: Identity) -> list[asyncio.Future[Any]]:
+        await self.locks.acquire(owner)
+        try:
+            now_ms = self.clock.wall_ms()
+            mutations = prepare_expire(self.state, identity=owner, now_ms=now_ms)
+            for mutation in mutations:
+                check_lease(self.state, mutation)
+            if mutations:
+                payloads = [payload for mutation in mutations for payload in emitted(mutation)]
+
+                def publish() -> list[RevisionLease]:
+                    erased = [publish_lease(self.state, mutation) for mutation in mutations]
+                    self.announce(owner)
+                    return erased
+
+                return [self._submit(owner, owner, payloads, publish)]
+        except BaseException:
+            self.locks.release(owner)
+            raise
+        self.locks.release(owner)
+        return []
+
+    def _submit(
+        self,
+        key: Hashable,
+        identity: Identity,
+        payloads: Sequence[Payload],
+        publish: Callable[[], Any],
+        changes: Sequence[RowChange] = (),
+    ) -> asyncio.Future[Any]:
+        self._gate.admit(identity)
+        draft = Draft(
+            subject=identity,
+            entries=[_entry(payload) for payload in payloads],
+            changes=changes,
+            publish=publish,
+            settled=lambda: self.locks.release(key),
+        )
+        return self.journal.submit(draft)
+
+    def _counters(self) -> tuple[int, int]:
+        return self.state.next_lease_id, self.state.next_operation_id
+
+
+def _entry(payload: Payload) -> EntryDraft:
+    raw = encode(payload)
+    tenant = text_bytes(identity_of(payload).tenant_id)
+    if len(raw) > PAYLOAD_BYTES_MAX or len(tenant) > PAYLOAD_BYTES_MAX:
+        raise WeightError(
+            ErrorCode.DURABILITY_FAILED,
+            "the change was not written",
+            f"EntryTooLarge: a log entry holds at most {PAYLOAD_BYTES_MAX} bytes",
+            "use a shorter tenant_id",
+        )
+    if isinstance(payload, MetadataUpsert):
+        operation = payload.operation
+        return EntryDraft(
+            entry_type=TYPE_OF[MetadataUpsert],
+            tenant=tenant,
+            key="weight-revision:" + payload.metadata.manifest.payload_group_id[7:],
+            payload=raw,
+            operation_id=None if operation is None else str(operation.operation_id),
+        )
+    key = key_of(payload)
+    return EntryDraft(entry_type=TYPE_OF[type(payload)], tenant=tenant, key=key, payload=raw)

@@ -1,0 +1,142 @@
+"""Opening a state directory for writing, and closing it again.  Layer: store.
+
+In order: the directory's lock, the database with its version check, the load of snapshot and log,
+the comparison with what was acknowledged, and only then the first write: the term grows. Nothing is
+written into a directory that is not wholly understood.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import anyio
+from anyio import to_thread
+
+from weightctl.controller.errors import StateDirectoryError
+from weightctl.controller.store import watermark
+from weightctl.controller.store.commit import Files, Tail
+from weightctl.controller.store.connection import StoreConnection, connect
+from weightctl.controller.store.database import (
+    DATABASE_NAME,
+    Header,
+    check_version,
+    connect_reader,
+    connect_writer,
+    create,
+    write_header,
+)
+from weightctl.controller.store.loading import Loaded, load_state
+from weightctl.controller.store.lock import DirectoryLock
+from weightctl.controller.store.rows import last_group_number
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from weightctl.controller.core.state import WeightState
+    from weightctl.controller.ports import Clock, Entropy
+
+_STORE_ID_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenDirectory:
+    """A state directory that this process may write."""
+
+    writer: StoreConnection
+    reader: StoreConnection
+    files: Files
+    tail: Tail
+    state: WeightState
+    last_group_number: int
+    """Highest number of an object group."""
+
+
+@asynccontextmanager
+async def open_directory(
+    folder: Path, *, clock: Clock, entropy: Entropy
+) -> AsyncIterator[OpenDirectory]:
+    """Lock, load and open `folder`; releases everything in every case.
+
+    Raises StateDirectoryHeldError, StateDirectoryError.
+    """
+    async with AsyncExitStack() as stack:
+        lock = DirectoryLock(folder)
+        stack.push_async_callback(to_thread.run_sync, lock.release)
+        await to_thread.run_sync(lock.acquire, clock.wall_ms())
+        path = folder / DATABASE_NAME
+        fresh = Header(store_id=entropy.token(_STORE_ID_BYTES), term=0, created_ms=clock.wall_ms())
+        writer = await _connected(stack, partial(_open_writer, path))
+        loaded = await writer.run(_load, path, fresh)
+        files = await to_thread.run_sync(_open_files, path, loaded)
+        stack.push_async_callback(to_thread.run_sync, files.watermark.close)
+        header = await writer.run(_next_term, path, loaded.header)
+        reader = await _connected(stack, partial(connect_reader, path))
+        yield OpenDirectory(
+            writer=writer,
+            reader=reader,
+            files=files,
+            tail=Tail(header=header, last_sequence=loaded.last_sequence),
+            state=loaded.state,
+            last_group_number=await reader.run(last_group_number),
+        )
+
+
+async def _connected(
+    stack: AsyncExitStack, connector: partial[sqlite3.Connection]
+) -> StoreConnection:
+    connection = await connect(connector)
+    stack.push_async_callback(_close, connection)
+    return connection
+
+
+async def _close(connection: StoreConnection) -> None:
+    with anyio.CancelScope(shield=True):  # an unclosed connection's thread outlives the loop
+        await connection.close()
+
+
+def _open_writer(path: Path) -> sqlite3.Connection:
+    try:
+        return connect_writer(path)
+    except sqlite3.Error as error:
+        raise _unopenable(path, error) from error
+
+
+def _load(connection: sqlite3.Connection, path: Path, fresh: Header) -> Loaded:
+    try:
+        if not check_version(connection, path):
+            create(connection, fresh)
+        loaded = load_state(connection, path)
+    except sqlite3.Error as error:
+        raise _unopenable(path, error) from error
+    if loaded.damage is not None:
+        raise loaded.damage
+    watermark.check(path.parent, loaded.header.store_id, loaded.last_sequence)
+    return loaded
+
+
+def _open_files(path: Path, loaded: Loaded) -> Files:
+    return Files(database=path, watermark=watermark.Watermark(path.parent, loaded.header.store_id))
+
+
+def _next_term(connection: sqlite3.Connection, path: Path, header: Header) -> Header:
+    following = replace(header, term=header.term + 1)
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        write_header(connection, following)
+        connection.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise _unopenable(path, error) from error
+    return following
+
+
+def _unopenable(path: Path, error: sqlite3.Error) -> StateDirectoryError:
+    return StateDirectoryError(
+        f"the journal {path} cannot be opened for writing",
+        f"StateDirectory: {error} ({getattr(error, 'sqlite_errorname', 'SQLITE_ERROR')})",
+        "check free space, permissions and the disk; commands that only ask may still work",
+    )

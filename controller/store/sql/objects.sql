@@ -1,0 +1,48 @@
+-- Groups of objects and the objects in them, managed and plain.
+
+-- name: find_group
+SELECT number, objects, digest FROM object_group WHERE group_id = ? AND tenant = ?;
+
+-- name: last_group_number
+SELECT ifnull(max(number), 0) FROM object_group;
+
+-- name: read_group
+SELECT key, data_type, size_bytes, sha256, hard_pin FROM object WHERE group_number = ? ORDER BY key;
+
+-- name: find_object
+SELECT g.group_id, o.data_type, o.size_bytes, o.sha256, o.hard_pin
+FROM object AS o JOIN object_group AS g ON g.number = o.group_number
+WHERE o.key = ? AND g.tenant = ?;
+
+-- name: all_objects
+SELECT g.tenant, g.group_id, o.key, o.data_type, o.size_bytes, o.sha256, o.hard_pin
+FROM object AS o JOIN object_group AS g ON g.number = o.group_number
+ORDER BY g.tenant, g.group_id, o.key;
+
+-- name: tenant_objects
+SELECT g.group_id, o.key, o.data_type, o.size_bytes, o.sha256, o.hard_pin
+FROM object AS o JOIN object_group AS g ON g.number = o.group_number
+WHERE g.tenant = ? ORDER BY g.group_id, o.key;
+
+-- name: write_group
+INSERT INTO object_group VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (number) DO UPDATE SET objects = excluded.objects, digest = excluded.digest;
+
+-- name: insert_object
+INSERT INTO object VALUES (?, ?, ?, ?, ?, ?);
+
+-- name: delete_object
+DELETE FROM object WHERE group_number = ? AND key = ?;
+
+-- name: delete_group_objects
+DELETE FROM object
+WHERE group_number IN (SELECT number FROM object_group WHERE group_id = ? AND tenant = ?);
+
+-- name: delete_group
+DELETE FROM object_group WHERE group_id = ? AND tenant = ?;
+
+-- name: clear_objects
+DELETE FROM object;
+
+-- name: clear_groups
+DELETE FROM object_group;

@@ -1,0 +1,454 @@
+"""`WeightMetadataStore`: the public API of the embedded Weight Metadata Store.  Layer: store.
+
+One method for each request of the contract, keyword-only; every refusal is a `WeightError` with the
+contract's code.  Reads answer from memory and never wait; a mutation returns when it is durable.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+
+from weightctl.controller.core import leases as lease_rules
+from weightctl.controller.core import lifecycle, operations, queries, starts
+from weightctl.controller.core.identity import DEFAULT_TENANT, Identity, payload_group_id
+from weightctl.controller.core.records import LIST_LIMIT_DEFAULT, Availability
+from weightctl.controller.errors import InvariantViolationError
+from weightctl.controller.store.directory import Directory, removal_of
+from weightctl.controller.store.engine import LEASE, METADATA, OPERATION, Engine
+from weightctl.controller.store.gate import CapabilityGate
+from weightctl.controller.store.imports import ImportSigns
+from weightctl.controller.store.object_table import ObjectTable
+from weightctl.controller.store.opening import OpenDirectory, open_directory
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import AsyncIterator, Callable, Hashable, Iterator
+
+    from weightctl.controller.core.group import GroupSnapshot
+    from weightctl.controller.core.mutations import LeaseMutation, MetadataMutation
+    from weightctl.controller.core.records import (
+        ManifestReference,
+        Residency,
+        ResidencyOperation,
+        RevisionLease,
+        RevisionMetadata,
+        RevisionPage,
+        RevisionView,
+    )
+    from weightctl.controller.core.state import WeightState
+    from weightctl.controller.ports import Clock, Entropy
+
+
+class WeightMetadataStore:
+    """The authority over revisions, leases and operations of one state directory."""
+
+    def __init__(self, opened: OpenDirectory, engine: Engine, *, clock: Clock) -> None:
+        self._opened = opened
+        self._engine = engine
+        self._clock = clock
+        self._imports = ImportSigns(clock)
+        table = ObjectTable(opened.reader, opened.last_group_number)
+        self.directory = Directory(engine, opened.reader, table, self._imports)
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls,
+        state_dir: str | os.PathLike[str],
+        *,
+        clock: Clock,
+        entropy: Entropy,
+        gate: CapabilityGate | None = None,
+    ) -> AsyncIterator[WeightMetadataStore]:
+        """Open a state directory for writing; creates it when it is not there.
+
+        Enter and leave in the same task.  Raises StateDirectoryHeldError with the holder's pid,
+        StateDirectoryError when it is damaged, foreign, of a newer version or not writable.
+        """
+        failure: Exception | None = None
+        async with open_directory(Path(state_dir), clock=clock, entropy=entropy) as opened:
+            engine = Engine(opened, clock=clock, gate=gate or CapabilityGate())
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(engine.journal.run)
+                try:
+                    yield cls(opened, engine, clock=clock)
+                except Exception as error:  # noqa: BLE001 - leaves as itself and not in a group
+                    failure = error
+                finally:
+                    engine.journal.close()
+        if failure is not None:
+            raise failure
+
+    # --- who and how ------------------------------------------------------------------------------
+
+    @property
+    def holder(self) -> str:
+        """The store's uuid (hexadecimal), constant for the life of the directory."""
+        return self._opened.tail.header.store_id
+
+    @property
+    def term(self) -> int:
+        """Grows with each opening for writing; fences what an earlier process may still do."""
+        return self._opened.tail.header.term
+
+    @property
+    def healthy(self) -> bool:
+        """False when no mutation can succeed before a restart; reads go on."""
+        return self._engine.journal.healthy
+
+    @property
+    def problem(self) -> str:
+        """Why the last append failed, for people; empty when it succeeded."""
+        return self._engine.journal.problem
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last durable op-log entry, 0 for none."""
+        return self._engine.journal.last_sequence
+
+    @property
+    def commits(self) -> int:
+        """Journal transactions since opening; concurrent mutations share one."""
+        return self._engine.journal.commits
+
+    # --- imports ----------------------------------------------------------------------------------
+
+    async def begin_import(
+        self,
+        *,
+        identity: Identity,
+        expected_payload_count: int,
+        expected_logical_bytes: int,
+        payload_group_id: str = "",
+    ) -> RevisionMetadata:
+        """BeginWeightImport (CONTRACT 3.1); a retry returns the present record unchanged."""
+        record = await self._metadata(
+            identity,
+            partial(
+                lifecycle.prepare_begin,
+                identity=identity,
+                expected_payload_count=expected_payload_count,
+                expected_logical_bytes=expected_logical_bytes,
+                payload_group_id=payload_group_id,
+            ),
+        )
+        if record.availability == Availability.IMPORTING:
+            self._imports.touch(identity)
+        return record
+
+    async def commit_import(
+        self,
+        *,
+        identity: Identity,
+        expected_metadata_generation: int,
+        manifest: ManifestReference,
+        group: GroupSnapshot | None = None,
+    ) -> RevisionMetadata:
+        """CommitWeightImport (CONTRACT 3.2, 5); `group` is a fresh look at the payload group.
+
+        Without `group` only the records are checked.
+        """
+        record = await self._metadata(
+            identity,
+            partial(
+                lifecycle.prepare_commit,
+                identity=identity,
+                expected_metadata_generation=expected_metadata_generation,
+                manifest=manifest,
+                group=group,
+            ),
+        )
+        self._imports.forget(identity)
+        return record
+
+    async def abort_import(
+        self, *, identity: Identity, expected_metadata_generation: int
+    ) -> RevisionMetadata:
+        """AbortWeightImport (CONTRACT 3.3)."""
+        record = await self._metadata(
+            identity,
+            partial(
+                lifecycle.prepare_abort,
+                identity=identity,
+                expected_metadata_generation=expected_metadata_generation,
+            ),
+        )
+        self._imports.forget(identity)
+        return record
+
+    def touch_import(self, *, identity: Identity) -> None:
+        """A sign of life of the writer; kept in memory only (CONTRACT 12, 4.6)."""
+        self._imports.touch(identity)
+
+    def import_idle_s(self, *, identity: Identity) -> float:
+        """Seconds since the writer was last heard of, or since this store was opened."""
+        return self._imports.idle_s(identity)
+
+    # --- reads ------------------------------------------------------------------------------------
+
+    async def get(self, *, identity: Identity) -> RevisionView:
+        """GetWeightRevision (CONTRACT 2.6)."""
+        return queries.get_revision(
+            self._engine.state, identity=identity, now_ms=self._clock.wall_ms()
+        )
+
+    async def list_revisions(
+        self,
+        *,
+        namespace: str,
+        resource_id: str,
+        tenant_id: str = DEFAULT_TENANT,
+        page_token: str = "",
+        limit: int = LIST_LIMIT_DEFAULT,
+    ) -> RevisionPage:
+        """ListWeightRevisions (CONTRACT 2.6)."""
+        return queries.list_revisions(
+            self._engine.state,
+            namespace=namespace,
+            resource_id=resource_id,
+            tenant_id=tenant_id,
+            page_token=page_token,
+            limit=limit,
+            now_ms=self._clock.wall_ms(),
+        )
+
+    async def query_operation(
+        self, *, operation_id: int, tenant_id: str = DEFAULT_TENANT
+    ) -> ResidencyOperation:
+        """QueryOperation (CONTRACT 3.13); finished operations stay queryable."""
+        return queries.query_operation(
+            self._engine.state, operation_id=operation_id, tenant_id=tenant_id
+        )
+
+    def records(self) -> Iterator[RevisionMetadata]:
+        """Every record as it is now, tombstones too; safe to keep across awaits."""
+        return iter(tuple(self._engine.state.metadata.values()))
+
+    def leases(self, *, identity: Identity) -> tuple[RevisionLease, ...]:
+        """The live leases of a revision, empty for an unknown one."""
+        return tuple(self._engine.state.active_leases(identity, self._clock.wall_ms()))
+
+    def operation(self, *, identity: Identity) -> ResidencyOperation | None:
+        """The operation that a revision runs now, None when idle or unknown."""
+        record = self._engine.state.metadata.get(identity)
+        return None if record is None else self._engine.state.current_operation(record)
+
+    def subscribe(self, callback: Callable[[Identity], None]) -> Callable[[], None]:
+        """Call `callback(identity)` after each publication, a hint; returns how to stop it."""
+        return self._engine.subscribe(callback)
+
+    # --- leases -----------------------------------------------------------------------------------
+
+    async def acquire_lease(
+        self, *, identity: Identity, expected_metadata_generation: int, holder: str, ttl_ms: int
+    ) -> RevisionLease:
+        """AcquireWeightRevisionLease (CONTRACT 3.5)."""
+        return await self._engine.mutate(
+            identity,
+            partial(
+                lease_rules.prepare_acquire,
+                identity=identity,
+                expected_metadata_generation=expected_metadata_generation,
+                holder=holder,
+                ttl_ms=ttl_ms,
+            ),
+            LEASE,
+        )
+
+    async def renew_lease(
+        self, *, lease_id: int, ttl_ms: int, tenant_id: str = DEFAULT_TENANT
+    ) -> RevisionLease:
+        """Renew (CONTRACT 3.6); never shortens."""
+        return await self._engine.mutate(
+            self._lease_key(lease_id),
+            partial(
+                lease_rules.prepare_renew,
+                lease_id=lease_id,
+                ttl_ms=ttl_ms,
+                tenant_id=tenant_id,
+            ),
+            LEASE,
+        )
+
+    async def release_lease(self, *, lease_id: int, tenant_id: str = DEFAULT_TENANT) -> None:
+        """Release (CONTRACT 3.7); an unknown id is a success."""
+        await self._engine.mutate(
+            self._lease_key(lease_id),
+            partial(_prepare_release, lease_id=lease_id, tenant_id=tenant_id),
+            LEASE,
+        )
+
+    async def expire_leases(self, *, identity: Identity | None = None) -> tuple[RevisionLease, ...]:
+        """Erase the leases that are dead now, of one revision or of all; gives those erased.
+
+        A renewal that comes first wins (CONTRACT 4.6).
+        """
+        return await self._engine.expire(identity)
+
+    def _lease_key(self, lease_id: int) -> Hashable:
+        lease = self._engine.state.leases.get(lease_id)
+        return ("lease", lease_id) if lease is None else lease.identity
+
+    # --- operations -------------------------------------------------------------------------------
+
+    async def start_residency_operation(
+        self,
+        *,
+        identity: Identity,
+        expected_metadata_generation: int,
+        target_residency: Residency,
+        member_count: int,
+    ) -> ResidencyOperation:
+        """StartWeightResidencyOperation (CONTRACT 3.9); `member_count` was observed just now."""
+        return await self._engine.mutate(
+            identity,
+            partial(
+                starts.prepare_start,
+                identity=identity,
+                expected_metadata_generation=expected_metadata_generation,
+                target_residency=target_residency,
+                member_count=member_count,
+            ),
+            OPERATION,
+        )
+
+    async def start_repair(
+        self,
+        *,
+        identity: Identity,
+        expected_metadata_generation: int,
+        target_residency: Residency,
+        member_count: int,
+        copies_short: bool = False,
+    ) -> ResidencyOperation:
+        """Start REPAIRING a DEGRADED revision, or one with fewer copies than its policy asks."""
+        return await self._engine.mutate(
+            identity,
+            partial(
+                starts.prepare_repair,
+                identity=identity,
+                expected_metadata_generation=expected_metadata_generation,
+                target_residency=target_residency,
+                member_count=member_count,
+                copies_short=copies_short,
+            ),
+            OPERATION,
+        )
+
+    async def update_progress(
+        self,
+        *,
+        operation_id: int,
+        processed_members: int,
+        total_members: int,
+        cursor: str,
+        availability: Availability,
+        residency: Residency,
+    ) -> ResidencyOperation:
+        """UpdateOperationProgress (CONTRACT 3.10) with what was observed."""
+        return await self._engine.mutate(
+            self._operation_key(operation_id),
+            partial(
+                operations.prepare_progress,
+                operation_id=operation_id,
+                processed_members=processed_members,
+                total_members=total_members,
+                cursor=cursor,
+                availability=availability,
+                residency=residency,
+            ),
+            OPERATION,
+        )
+
+    async def finish_operation(
+        self, *, operation_id: int, observed_residency: Residency
+    ) -> ResidencyOperation:
+        """FinishOperation (CONTRACT 3.11); the caller has observed the whole group there."""
+        return await self._engine.mutate(
+            self._operation_key(operation_id),
+            partial(
+                operations.prepare_finish,
+                operation_id=operation_id,
+                observed_residency=observed_residency,
+            ),
+            OPERATION,
+        )
+
+    def _operation_key(self, operation_id: int) -> Hashable:
+        operation = self._engine.state.operations.get(operation_id)
+        return ("operation", operation_id) if operation is None else operation.identity
+
+    # --- deletion, observation --------------------------------------------------------------------
+
+    async def delete_revision(
+        self, *, identity: Identity, expected_metadata_generation: int
+    ) -> RevisionMetadata:
+        """DeleteWeightRevision (CONTRACT 3.14); erases the expired leases in the same commit."""
+        return await self._metadata(
+            identity,
+            partial(
+                lifecycle.prepare_delete,
+                identity=identity,
+                expected_metadata_generation=expected_metadata_generation,
+            ),
+        )
+
+    async def finish_delete(
+        self, *, identity: Identity, expected_metadata_generation: int
+    ) -> RevisionMetadata:
+        """FinishDelete (CONTRACT 3.15); the group leaves the directory in the same commit."""
+        record = await self._engine.mutate(
+            identity,
+            partial(
+                lifecycle.prepare_finish_delete,
+                identity=identity,
+                expected_metadata_generation=expected_metadata_generation,
+            ),
+            METADATA,
+            removal_of(identity),
+        )
+        self.directory.forget(payload_group_id(identity))
+        return _kept(record)
+
+    async def publish_observation(
+        self,
+        *,
+        identity: Identity,
+        expected_metadata_generation: int,
+        availability: Availability,
+        residency: Residency,
+    ) -> RevisionMetadata:
+        """Publish what was observed of an idle published revision (CONTRACT 3.16)."""
+        return await self._metadata(
+            identity,
+            partial(
+                lifecycle.prepare_observation,
+                identity=identity,
+                expected_metadata_generation=expected_metadata_generation,
+                availability=availability,
+                residency=residency,
+            ),
+        )
+
+    async def _metadata(
+        self, identity: Identity, prepare: Callable[..., MetadataMutation]
+    ) -> RevisionMetadata:
+        return _kept(await self._engine.mutate(identity, prepare, METADATA))
+
+
+def _kept(record: RevisionMetadata | None) -> RevisionMetadata:
+    if record is None:
+        raise InvariantViolationError("an upsert left no record")
+    return record
+
+
+def _prepare_release(
+    state: WeightState, *, lease_id: int, tenant_id: str, now_ms: int
+) -> LeaseMutation:
+    del now_ms  # a lease may be released dead or alive
+    return lease_rules.prepare_release(state, lease_id=lease_id, tenant_id=tenant_id)
