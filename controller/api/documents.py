@@ -1,0 +1,423 @@
+"""The JSON documents, version `weightctl/v1`.  Layer: api.
+
+These shapes are stable: fields are added, never renamed or removed, within one `apiVersion`.
+Times are wall-clock milliseconds since the epoch, sizes are bytes, enums are the contract's names.
+`weightctl schema KIND` prints the JSON Schema of each; the tests hold every output against it.
+A command imports this module for its types only.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from typing_extensions import NotRequired, TypedDict  # pydantic reads the one of `typing` from Python 3.12 on
+
+
+class Document(TypedDict):
+    """What every document opens with; `kind` names the shape of the rest."""
+
+    apiVersion: Literal["weightctl/v1"]
+    kind: str
+
+
+class Name(TypedDict):
+    """The five fields of an identity beside its command-line form."""
+
+    identity: str
+    tenantId: str
+    namespace: str
+    resourceId: str
+    revision: str
+    weightGeneration: int
+
+
+class ManifestDocument(TypedDict):
+    """The reference to the immutable manifest; empty texts while the import runs."""
+
+    manifestKey: str
+    manifestSha256: str
+    payloadGroupId: str
+    payloadKeysSha256: str
+    payloadCount: int
+    logicalBytes: int
+
+
+class OperationFields(TypedDict):
+    """One operation, running or completed (`message` is `completed`)."""
+
+    operationId: int
+    operation: str
+    targetResidency: str
+    processedMembers: int
+    totalMembers: int
+    cursor: str
+    message: str
+    fencedMetadataGeneration: int
+    startedAtMs: int
+    updatedAtMs: int
+
+
+class LeaseSummary(TypedDict):
+    """The live leases of a revision."""
+
+    active: int
+    nearestExpiryMs: int | None
+
+
+class Revision(Document, Name):
+    """The record of one revision with its running operation."""
+
+    availability: str
+    residency: str
+    operation: OperationFields | None
+    metadataGeneration: int
+    createdAtMs: int
+    updatedAtMs: int
+    manifest: ManifestDocument
+    leases: LeaseSummary
+
+
+class RevisionList(Document):
+    """One page of revisions; pass `nextPageToken` on for the next one, empty at the end."""
+
+    items: list[Revision]
+    nextPageToken: str
+
+
+class Lease(Document, Name):
+    """One reader's claim; `live` at the moment of asking."""
+
+    leaseId: int
+    holder: str
+    expiresAtMs: int
+    fencedMetadataGeneration: int
+    live: bool
+
+
+class LeaseList(Document):
+    """Leases, ascending by id."""
+
+    items: list[Lease]
+
+
+class MemberFields(TypedDict):
+    """One object of the payload group."""
+
+    key: str
+    dataType: str
+    sizeBytes: int
+    sha256: str
+
+
+class EvidenceFields(TypedDict):
+    """Which verified copy justified the drop of another one."""
+
+    memberKey: str
+    droppedTier: str
+    droppedInstance: str
+    evidenceTier: str
+    evidenceInstance: str
+    evidenceSha256: str
+    evidenceEpoch: str
+    verifiedAtMs: int
+    operationId: int
+    atMs: int
+
+
+class RevisionDetails(Document):
+    """Everything that the state directory holds about one revision."""
+
+    revision: Revision
+    members: list[MemberFields]
+    membersTotal: int
+    leases: list[Lease]
+    operations: list[OperationFields]
+    evidence: list[EvidenceFields]
+
+
+class Hold(TypedDict):
+    """One thing that keeps a revision where it is; `untilMs` when its end is known."""
+
+    reason: str
+    what: str
+    untilMs: int | None
+
+
+class Explanation(Document, Name):
+    """What holds a revision now, and until when."""
+
+    summary: str
+    holds: list[Hold]
+    observed: bool
+
+
+class StepFields(TypedDict):
+    """One kind of primitive over `members` members."""
+
+    step: str
+    reason: str
+    source: str
+    target: str
+    members: int
+    sizeBytes: int
+
+
+class WaitFields(TypedDict):
+    """Something that is waited for."""
+
+    reason: str
+    what: str
+    members: int
+    untilMs: int | None
+    neededBytes: int
+    freeBytes: int
+
+
+class TierRoom(TypedDict):
+    """What a plan brings into a tier, and the room there; `freeBytes` null when unknown."""
+
+    name: str
+    neededBytes: int
+    freeBytes: int | None
+
+
+class Transfer(TypedDict):
+    """Bytes that would move from one tier to another."""
+
+    source: str
+    target: str
+    sizeBytes: int
+
+
+class Plan(Document, Name):
+    """What would be done now for one revision, and why; `purpose` is the verb asked about."""
+
+    purpose: str
+    verdict: str
+    steps: list[StepFields]
+    waits: list[WaitFields]
+    transfers: list[Transfer]
+    tiers: list[TierRoom]
+    availability: str | None
+    residency: str | None
+    processedMembers: int
+    totalMembers: int
+    lostMembers: int
+    converges: bool
+
+
+class PlanList(Document):
+    """Plans of all revisions, identity order."""
+
+    items: list[Plan]
+
+
+class Keys(Document, Name):
+    """Every name that is derived from an identity."""
+
+    manifestKey: str
+    payloadPrefix: str
+    payloadGroupId: str
+    identityDigest: str
+    revisionRecordKey: str
+
+
+class TierFields(TypedDict):
+    """One tier: what it says of itself, its room, and its health (`problem` empty: it answers)."""
+
+    name: str
+    tier: str
+    hot: bool
+    capabilities: list[str]
+    usedBytes: int | None
+    freeBytes: int | None
+    totalBytes: int | None
+    problem: str
+
+
+class TierList(Document):
+    """The configured tiers."""
+
+    items: list[TierFields]
+
+
+class LogEntryFields(TypedDict):
+    """One entry of the op-log."""
+
+    sequence: int
+    timeMs: int
+    type: str
+    tenantId: str
+    key: str
+    summary: str
+    problem: str
+
+
+class OplogPage(Document):
+    """Entries of the op-log, ascending by sequence."""
+
+    items: list[LogEntryFields]
+
+
+class OplogReport(Document):
+    """Whether the whole op-log can be read and replayed."""
+
+    ok: bool
+    problem: str
+    firstSequence: int
+    lastSequence: int
+    entries: int
+    snapshotRows: int
+
+
+class SnapshotReport(Document):
+    """A snapshot file that was saved, restored or verified."""
+
+    path: str
+    action: str
+    revisions: int
+    leases: int
+    operations: int
+    sizeBytes: int
+
+
+class Timing(TypedDict):
+    """How much moved in how long."""
+
+    sizeBytes: int
+    seconds: float
+
+
+class Import(Document, Name):
+    """A finished import."""
+
+    payloadCount: int
+    logicalBytes: int
+    metadataGeneration: int
+    resumed: bool
+    seconds: float
+
+
+class Load(Document, Name):
+    """A finished load."""
+
+    path: str
+    tensors: int
+    sizeBytes: int
+    seconds: float
+
+
+class SettingFields(TypedDict):
+    """One setting; asked with `--origin`, where its value comes from and its variable."""
+
+    key: str
+    value: object
+    about: str
+    origin: NotRequired[str]
+    variable: NotRequired[str]
+
+
+class ConfiguredTier(TypedDict):
+    """One `[[tier]]` of the configuration."""
+
+    name: str
+    plugin: str
+    options: dict[str, object]
+
+
+class Configuration(Document):
+    """Every setting and every tier."""
+
+    settings: list[SettingFields]
+    tiers: list[ConfiguredTier]
+    tiersOrigin: str
+
+
+class CheckFields(TypedDict):
+    """One check of `doctor`; `todo` says what to do when it is not ok."""
+
+    name: str
+    ok: bool
+    detail: str
+    todo: str
+
+
+class Diagnosis(Document):
+    """The checks of `doctor`."""
+
+    ok: bool
+    checks: list[CheckFields]
+
+
+class DemoStep(TypedDict):
+    """One step of the demo, what was verified in it, and how long it took."""
+
+    name: str
+    ok: bool
+    verified: str
+    kills: int
+    seconds: float
+
+
+class Demo(Document):
+    """The demo's closing table."""
+
+    ok: bool
+    source: str
+    sizeBytes: int
+    tensors: int
+    seed: int
+    steps: list[DemoStep]
+
+
+class ExitCodeFields(TypedDict):
+    """One exit code."""
+
+    code: int
+    name: str
+    about: str
+
+
+class ExitCodes(Document):
+    """The table of exit codes."""
+
+    items: list[ExitCodeFields]
+
+
+class Error(Document):
+    """A failure, on stderr; `code` is the contract's error code where there is one."""
+
+    code: str | None
+    reason: str
+    what: str
+    why: str
+    todo: str
+    exitCode: int
+
+
+KINDS: dict[str, type] = {
+    cls.__name__: cls
+    for cls in (
+        Configuration,
+        Demo,
+        Diagnosis,
+        Error,
+        ExitCodes,
+        Explanation,
+        Import,
+        Keys,
+        Lease,
+        LeaseList,
+        Load,
+        OplogPage,
+        OplogReport,
+        Plan,
+        PlanList,
+        Revision,
+        RevisionDetails,
+        RevisionList,
+        SnapshotReport,
+        TierList,
+    )
+}
+"""Every document by its `kind`."""

@@ -1,0 +1,87 @@
+"""What holds a revision now, and until when.  Layer: api.
+
+From the record, its leases and the policy alone; a plan, where one was made, adds what the tiers
+say.  Pure: `now_ms` is wall-clock milliseconds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weightctl.controller.api import views
+from weightctl.controller.core.queries import get_revision
+from weightctl.controller.core.records import Availability, Operation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from weightctl.controller.api import documents as doc
+    from weightctl.controller.core.identity import Identity
+    from weightctl.controller.core.plan import Plan
+    from weightctl.controller.core.policy import Policy
+    from weightctl.controller.core.records import RevisionMetadata
+    from weightctl.controller.core.state import WeightState
+
+_SUMMARIES = {
+    Availability.IMPORTING: "it is being imported and cannot be read yet",
+    Availability.READY: "it is complete and readable",
+    Availability.DEGRADED: "it is published, but not every member is readable",
+    Availability.DELETING: "it is being deleted",
+    Availability.DELETED: "it is a tombstone: deleted, and its name is never used again",
+}
+
+
+def explain(
+    state: WeightState, identity: Identity, policy: Policy, *, now_ms: int, plan: Plan | None = None
+) -> doc.Explanation:
+    """Every hold, the record's first.  Raises NOT_FOUND."""
+    record = get_revision(state, identity=identity, now_ms=now_ms).metadata
+    holds = [*_from_record(state, record, policy, now_ms), *_from_policy(record, policy, now_ms)]
+    if plan is not None:
+        known = {hold["reason"] for hold in holds}
+        holds.extend(hold for hold in _from_plan(plan) if hold["reason"] not in known)
+    return {
+        "apiVersion": views.API_VERSION,
+        "kind": "Explanation",
+        **views.name(identity),
+        "summary": f"{_SUMMARIES[record.availability]}; residency {record.residency.name}",
+        "holds": holds,
+        "observed": plan is not None,
+    }
+
+
+def _from_record(
+    state: WeightState, record: RevisionMetadata, policy: Policy, now_ms: int
+) -> Iterable[doc.Hold]:
+    for lease in state.active_leases(record.identity, now_ms):
+        what = f"lease {lease.lease_id} of {lease.holder}: no delete, no eviction"
+        yield _hold("LeaseLive", what, lease.expires_at_ms)
+    operation = state.current_operation(record)
+    if record.operation is not Operation.NONE and operation is not None:
+        done = f"{operation.processed_members} of {operation.total_members} members"
+        what = f"operation {operation.operation_id} {operation.operation.name}: {done}"
+        yield _hold("OperationRunning", what)
+    if record.availability is Availability.IMPORTING:
+        what = "a writer is expected to finish it; it is removed at the earliest then"
+        until_ms = record.updated_at_ms + policy.import_abandon_ms
+        yield _hold("ImportRunning", what, max(until_ms, now_ms))
+    if record.availability is Availability.DELETING:
+        yield _hold("DeleteRunning", "every replica in every tier has to be proven absent")
+
+
+def _from_policy(record: RevisionMetadata, policy: Policy, now_ms: int) -> Iterable[doc.Hold]:
+    if record.operation is Operation.NONE and record.availability is not Availability.DELETING:
+        return
+    closed_ms = policy.closed_for_ms(now_ms)
+    if closed_ms is None:
+        yield _hold("Paused", "policy.paused is true")
+    elif closed_ms:
+        yield _hold("WindowClosed", "outside policy.windows", now_ms + closed_ms)
+
+
+def _from_plan(plan: Plan) -> Iterable[doc.Hold]:
+    return (_hold(wait.reason.value, wait.what, wait.until_ms) for wait in plan.waits)
+
+
+def _hold(reason: str, what: str, until_ms: int | None = None) -> doc.Hold:
+    return {"reason": reason, "what": what, "untilMs": until_ms}

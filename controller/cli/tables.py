@@ -1,0 +1,283 @@
+"""Documents as text for people, and as names for shells.  Layer: cli.
+
+A kind with `items` is a table with a row each; any other is printed field by field, lists in it as
+tables of their own.  Which columns a row has is said here, in one place.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from weightctl.controller.cli.units import duration_text, size_text, time_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    Row = Mapping[str, Any]
+    Column = tuple[str, Callable[[Row], str]]
+
+_GOOD = frozenset({"READY", "converged", "ok", "HOT", "COLD"})
+_BAD = frozenset({"DEGRADED", "lost", "FAILED", "blocked", "ABSENT"})
+_CODES = {True: "\x1b[32m", False: "\x1b[31m"}
+_HIDDEN = frozenset({"apiVersion", "kind"})
+_IDENTITY_PARTS = ("tenantId", "namespace", "resourceId", "revision", "weightGeneration")
+
+
+def table(document: Row, *, color: bool = False) -> str:
+    """The document for people."""
+    if "items" in document:
+        text = grid(document["items"], _COLUMNS[document["kind"]], color=color)
+        more = document.get("nextPageToken")
+        return f"{text}\nmore: --page-token '{_visible(more)}'" if more else text
+    if document["kind"] == "Plan":
+        return _plan(document, color=color)
+    return "\n".join(_fields(document, color=color))
+
+
+def names(document: Row) -> list[str]:
+    """What names the document's things: identities, lease numbers, tier names, paths."""
+    return [_name(row) for row in document.get("items", [document])]
+
+
+def _name(row: Row) -> str:
+    for field in ("leaseId", "identity", "sequence", "path", "name", "source", "kind"):
+        if field in row:
+            return str(row[field])
+    return _name(row["revision"])
+
+
+def grid(rows: Sequence[Row], columns: Sequence[Column], *, color: bool) -> str:
+    """A table with aligned columns; only its head when there is no row."""
+    cells = [[head for head, _ in columns], *([show(row) for _, show in columns] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = []
+    for line in cells:
+        padded = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
+        lines.append("  ".join(map(_painted, padded) if color else padded).rstrip())
+    return "\n".join(lines)
+
+
+def _painted(cell: str) -> str:
+    word = cell.strip()
+    good = word in _GOOD
+    return f"{_CODES[good]}{cell}\x1b[0m" if good or word in _BAD else cell
+
+
+# --- one document, field by field -----------------------------------------------------------------
+
+
+def _fields(document: Row, *, color: bool, indent: str = "") -> Iterable[str]:
+    shown = {key: value for key, value in document.items() if key not in _HIDDEN}
+    if "identity" in shown:
+        shown = {key: value for key, value in shown.items() if key not in _IDENTITY_PARTS}
+    width = max((len(_label(key)) for key, value in shown.items() if _is_plain(value)), default=0)
+    for key, value in shown.items():
+        if _is_plain(value):
+            text = _scalar(key, value)
+            shown_text = _painted(text) if color else text
+            yield f"{indent}{_label(key).ljust(width)}  {shown_text}".rstrip()
+    for key, value in shown.items():
+        if not _is_plain(value):
+            yield from _nested(key, value, color=color, indent=indent)
+
+
+def _nested(key: str, value: Any, *, color: bool, indent: str) -> Iterable[str]:  # noqa: ANN401
+    yield f"{indent}{_label(key)}:"
+    inner = indent + "  "
+    if isinstance(value, dict):
+        yield from _fields(value, color=color, indent=inner)
+    elif key in _COLUMNS:
+        key = f"{key} origin" if "origin" in value[0] else key
+        yield from (inner + line for line in grid(value, _COLUMNS[key], color=color).splitlines())
+    else:
+        yield from (f"{inner}{_visible(item)}" for item in value)
+
+
+def _is_plain(value: object) -> bool:
+    return not value if isinstance(value, list | dict) else True
+
+
+def _label(key: str) -> str:
+    for unit in ("Ms", "Bytes"):
+        key = key.removesuffix(unit)
+    return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in key).strip()
+
+
+def _scalar(key: str, value: object) -> str:
+    if value is None or value in ("", [], {}):
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(map(_visible, value))
+    if key.endswith("Ms") and isinstance(value, int):
+        return time_text(value)
+    if key.endswith("Bytes") and isinstance(value, int):
+        return f"{size_text(value)} ({value})"
+    if key == "seconds" and isinstance(value, float):
+        return duration_text(value)
+    return _visible(value)
+
+
+def _visible(value: object) -> str:
+    """Text without what a terminal would act on or could not print."""
+    text = str(value)
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+
+
+# --- columns --------------------------------------------------------------------------------------
+
+
+def _of(key: str) -> Callable[[Row], str]:
+    return lambda row: _scalar("", row[key])
+
+
+def _size(key: str) -> Callable[[Row], str]:
+    return lambda row: "-" if row[key] is None else size_text(row[key])
+
+
+def _time(key: str) -> Callable[[Row], str]:
+    return lambda row: _scalar("Ms", row[key])
+
+
+def _operation(row: Row) -> str:
+    running = row["operation"]
+    if running is None:
+        return "-"
+    return f"{running['operation']} {running['processedMembers']}/{running['totalMembers']}"
+
+
+_LEASE: tuple[Column, ...] = (
+    ("LEASE", _of("leaseId")),
+    ("IDENTITY", _of("identity")),
+    ("HOLDER", _of("holder")),
+    ("EXPIRES", _time("expiresAtMs")),
+    ("LIVE", _of("live")),
+)
+
+_COLUMNS: dict[str, tuple[Column, ...]] = {
+    "RevisionList": (
+        ("IDENTITY", _of("identity")),
+        ("AVAILABILITY", _of("availability")),
+        ("RESIDENCY", _of("residency")),
+        ("OPERATION", _operation),
+        ("GENERATION", _of("metadataGeneration")),
+        ("PAYLOADS", lambda row: str(row["manifest"]["payloadCount"])),
+        ("SIZE", lambda row: size_text(row["manifest"]["logicalBytes"])),
+        ("LEASES", lambda row: str(row["leases"]["active"])),
+        ("UPDATED", _time("updatedAtMs")),
+    ),
+    "LeaseList": _LEASE,
+    "leases": _LEASE,
+    "PlanList": (
+        ("IDENTITY", _of("identity")),
+        ("PURPOSE", _of("purpose")),
+        ("VERDICT", _of("verdict")),
+        ("DONE", lambda row: f"{row['processedMembers']}/{row['totalMembers']}"),
+        ("STEPS", lambda row: str(len(row["steps"]))),
+        ("MOVES", lambda row: size_text(sum(move["sizeBytes"] for move in row["transfers"]))),
+        ("WAITS", lambda row: ", ".join(wait["reason"] for wait in row["waits"]) or "-"),
+    ),
+    "TierList": (
+        ("TIER", _of("name")),
+        ("PLUGIN", _of("tier")),
+        ("HOT", _of("hot")),
+        ("USED", _size("usedBytes")),
+        ("FREE", _size("freeBytes")),
+        ("TOTAL", _size("totalBytes")),
+        ("PROBLEM", _of("problem")),
+    ),
+    "OplogPage": (
+        ("SEQUENCE", _of("sequence")),
+        ("TIME", _time("timeMs")),
+        ("TYPE", _of("type")),
+        ("WHAT", _of("summary")),
+        ("PROBLEM", _of("problem")),
+    ),
+    "ExitCodes": (("CODE", _of("code")), ("NAME", _of("name")), ("MEANING", _of("about"))),
+    "settings": (
+        ("SETTING", _of("key")),
+        ("VALUE", _of("value")),
+        ("MEANING", _of("about")),
+    ),
+    "settings origin": (
+        ("SETTING", _of("key")),
+        ("VALUE", _of("value")),
+        ("ORIGIN", _of("origin")),
+        ("VARIABLE", _of("variable")),
+    ),
+    "tiers": (
+        ("TIER", _of("name")),
+        ("PLUGIN", _of("plugin")),
+        ("OPTIONS", lambda row: " ".join(f"{k}={v}" for k, v in row["options"].items()) or "-"),
+    ),
+    "members": (
+        ("KEY", _of("key")),
+        ("TYPE", _of("dataType")),
+        ("SIZE", _size("sizeBytes")),
+        ("SHA256", lambda row: row["sha256"][:16]),
+    ),
+    "operations": (
+        ("OPERATION", _of("operationId")),
+        ("KIND", _of("operation")),
+        ("DONE", lambda row: f"{row['processedMembers']}/{row['totalMembers']}"),
+        ("STARTED", _time("startedAtMs")),
+        ("UPDATED", _time("updatedAtMs")),
+        ("MESSAGE", _of("message")),
+    ),
+    "evidence": (
+        ("MEMBER", _of("memberKey")),
+        ("DROPPED", _of("droppedTier")),
+        ("BECAUSE OF", _of("evidenceTier")),
+        ("VERIFIED", _time("verifiedAtMs")),
+        ("DIGEST", lambda row: row["evidenceSha256"][:16]),
+    ),
+    "holds": (("REASON", _of("reason")), ("WHAT", _of("what")), ("UNTIL", _time("untilMs"))),
+    "steps": (
+        ("STEP", _of("step")),
+        ("REASON", _of("reason")),
+        ("FROM", _of("source")),
+        ("TO", _of("target")),
+        ("MEMBERS", _of("members")),
+        ("SIZE", _size("sizeBytes")),
+    ),
+    "waits": (
+        ("WAITS FOR", _of("reason")),
+        ("WHAT", _of("what")),
+        ("MEMBERS", _of("members")),
+        ("UNTIL", _time("untilMs")),
+    ),
+    "room": (("TIER", _of("name")), ("NEEDED", _size("neededBytes")), ("FREE", _size("freeBytes"))),
+    "checks": (
+        ("CHECK", _of("name")),
+        ("RESULT", lambda row: "ok" if row["ok"] else "FAILED"),
+        ("DETAIL", _of("detail")),
+        ("NEXT", _of("todo")),
+    ),
+    "demo": (
+        ("STEP", _of("name")),
+        ("RESULT", lambda row: "ok" if row["ok"] else "FAILED"),
+        ("VERIFIED", _of("verified")),
+        ("KILLS", _of("kills")),
+        ("TIME", lambda row: duration_text(row["seconds"])),
+    ),
+}
+
+
+# --- plans ----------------------------------------------------------------------------------------
+
+
+def _plan(plan: Row, *, color: bool) -> str:
+    seen = f"{plan['availability'] or 'not certain'}, {plan['residency'] or 'not certain'}"
+    done = f"{plan['processedMembers']} of {plan['totalMembers']} members"
+    verdict = _painted(plan["verdict"]) if color else plan["verdict"]
+    lines = [f"{plan['identity']}: {plan['purpose']}: {verdict} (seen: {seen}; done: {done})"]
+    needed = [room for room in plan["tiers"] if room["neededBytes"]]
+    for rows, columns in ((plan["steps"], "steps"), (plan["waits"], "waits"), (needed, "room")):
+        if rows:
+            lines.extend(
+                f"  {row}" for row in grid(rows, _COLUMNS[columns], color=color).split("\n")
+            )
+    return "\n".join(lines)

@@ -1,0 +1,238 @@
+"""Gathering the configuration from file, environment and flags, with origins.  Layer: config.
+
+Unknown names are refused with the nearest known one, wherever they stand: a misspelt guard must
+never be a silent default.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from weightctl.controller.config.places import default_file, default_state_dir, memory_path
+from weightctl.controller.config.settings import (
+    BY_KEY,
+    BY_VARIABLE,
+    SECTIONS,
+    SETTINGS,
+    Setting,
+)
+from weightctl.controller.core.policy import Policy
+from weightctl.controller.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+CONFIG_VARIABLE = "WEIGHTCTL_CONFIG"
+FILE_BYTES_MAX = 1024 * 1024
+_PREFIX = "WEIGHTCTL_"
+# What Kubernetes sets in every pod of a namespace that has a service called `weightctl`.
+_SERVICE_LINK = re.compile(r"WEIGHTCTL_(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\w+)?)")
+_TIER_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+_DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierConfig:
+    """One `[[tier]]`: its name, the plugin's entry-point name, and options for the plugin."""
+
+    name: str
+    kind: str
+    options: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Every setting with the place that it came from."""
+
+    values: Mapping[str, object]
+    origins: Mapping[str, str]
+    tiers: tuple[TierConfig, ...]
+    tiers_origin: str
+
+    @property
+    def state_dir(self) -> str:
+        """Absolute path of the state directory."""
+        return str(self.values["state_dir"])
+
+    def policy(self) -> Policy:
+        """The section `policy`."""
+        return Policy(**self.section("policy"))
+
+    def section(self, name: str) -> dict[str, Any]:
+        """The settings of one section by their short names."""
+        start = name + "."
+        return {
+            key.removeprefix(start): value
+            for key, value in self.values.items()
+            if key.startswith(start)
+        }
+
+
+def load(
+    *,
+    environ: Mapping[str, str],
+    file: str | None = None,
+    assignments: Sequence[str] = (),
+    state_dir: str | None = None,
+) -> Config:
+    """Read all three layers.  Raises ConfigError for the first thing that is wrong.
+
+    `file` is `--config`, `assignments` are the texts of `--set`, `state_dir` is `--state-dir`.
+    """
+    path, table = _read_file(file or environ.get(CONFIG_VARIABLE), environ)
+    found = {setting.key: (setting.default, _DEFAULT) for setting in SETTINGS}
+    tiers: tuple[TierConfig, ...] = ()
+    for key, value in _flatten(table, path):
+        found[key] = _checked(BY_KEY[key], value, f"file {path}")
+    if "tier" in table:
+        tiers = _tiers(table["tier"], path)
+    for variable, word in _variables(environ):
+        setting = BY_VARIABLE[variable]
+        found[setting.key] = _checked(setting, word, f"environment {variable}")
+    for assignment in assignments:
+        setting, word = _assignment(assignment)
+        found[setting.key] = _checked(setting, word, f"flag --set {setting.key}")
+    if state_dir is not None:
+        found["state_dir"] = _checked(BY_KEY["state_dir"], state_dir, "flag --state-dir")
+    found["state_dir"] = _state_dir(*found["state_dir"], file=path, environ=environ)
+    chosen = {key: value for key, (value, _) in found.items()}
+    return Config(
+        values=chosen,
+        origins={key: origin for key, (_, origin) in found.items()},
+        tiers=tiers or default_tiers(str(chosen["state_dir"])),
+        tiers_origin=f"file {path}" if tiers else _DEFAULT,
+    )
+
+
+def default_tiers(state_dir: str) -> tuple[TierConfig, ...]:
+    """Memory and one cold tier, for this state directory alone."""
+    disk = str(Path(state_dir) / "tiers" / "local_disk")
+    return (
+        TierConfig(name="memory", kind="memory", options={"path": memory_path(state_dir)}),
+        TierConfig(name="local_disk", kind="local_disk", options={"path": disk}),
+    )
+
+
+# --- the file -------------------------------------------------------------------------------------
+
+
+def _read_file(named: str | None, environ: Mapping[str, str]) -> tuple[Path, dict[str, object]]:
+    path = Path(named).expanduser().absolute() if named else default_file(environ)
+    try:
+        with path.open("rb") as stream:
+            raw = stream.read(FILE_BYTES_MAX + 1)
+    except FileNotFoundError:
+        if named is None:
+            return path, {}
+        raise _refused(f"configuration file {path}", "there is no such file", "") from None
+    except OSError as error:
+        raise _refused(f"configuration file {path}", error.strerror or str(error), "") from error
+    if len(raw) > FILE_BYTES_MAX:
+        raise _refused(f"configuration file {path}", f"it is over {FILE_BYTES_MAX} bytes", "")
+    try:
+        return path, tomllib.loads(raw.decode("utf-8"))
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        why = f"it is not TOML: {error}"
+        raise _refused(f"configuration file {path}", why, "correct that line") from None
+
+
+def _flatten(table: Mapping[str, object], path: Path) -> Iterable[tuple[str, object]]:
+    where = f"configuration file {path}"
+    for name, value in table.items():
+        if name == "tier":
+            continue
+        if name in SECTIONS:
+            if not isinstance(value, dict):
+                raise _refused(f"{where}: {name}", f"write a section: [{name}]", "")
+            for short, inner in value.items():
+                if f"{name}.{short}" not in BY_KEY:
+                    raise _unknown(f"{where}: {name}.{short}", f"{name}.{short}", BY_KEY)
+                yield f"{name}.{short}", inner
+        elif name in BY_KEY:
+            yield name, value
+        else:
+            raise _unknown(f"{where}: {name}", name, {*SECTIONS, "tier", "state_dir"})
+
+
+def _tiers(tables: object, path: Path) -> tuple[TierConfig, ...]:
+    where = f"configuration file {path}: tier"
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise _refused(where, "tiers are written as [[tier]], one table each", "")
+    tiers: list[TierConfig] = []
+    for number, table in enumerate(tables, 1):
+        name, kind = table.get("name"), table.get("kind")
+        if not isinstance(name, str) or not _TIER_NAME.fullmatch(name):
+            why = f"number {number} needs a name of a-z, 0-9, '-' and '_', up to 32 characters"
+            raise _refused(where, why, "")
+        if not isinstance(kind, str) or not kind:
+            raise _refused(f"{where} {name}", "kind, the name of its plugin, is missing", "")
+        if any(name == tier.name for tier in tiers):
+            raise _refused(f"{where} {name}", "two tiers have this name", "")
+        options = {key: value for key, value in table.items() if key not in ("name", "kind")}
+        tiers.append(TierConfig(name=name, kind=kind, options=options))
+    if not tiers:
+        raise _refused(where, "the list is empty", "")
+    return tuple(tiers)
+
+
+# --- environment and flags ------------------------------------------------------------------------
+
+
+def _variables(environ: Mapping[str, str]) -> Iterable[tuple[str, str]]:
+    for variable in sorted(environ):
+        if variable in BY_VARIABLE:
+            yield variable, environ[variable]
+        elif (
+            variable.startswith(_PREFIX)
+            and variable != CONFIG_VARIABLE
+            and not _SERVICE_LINK.fullmatch(variable)
+        ):
+            known = {*BY_VARIABLE, CONFIG_VARIABLE}
+            raise _unknown(f"environment variable {variable}", variable, known)
+
+
+def _assignment(assignment: str) -> tuple[Setting, str]:
+    key, separator, word = assignment.partition("=")
+    if key not in BY_KEY:
+        raise _unknown(f"flag --set {key}", key, BY_KEY)
+    if not separator:
+        raise _refused(f"flag --set {key}", "it has no value", f"write --set {key}=VALUE")
+    return BY_KEY[key], word
+
+
+def _checked(setting: Setting, value: object, origin: str) -> tuple[object, str]:
+    try:
+        return setting.parse(value), origin
+    except ValueError as error:
+        raise _refused(f"{setting.key} from {origin}", f"{error}, not {value!r}", "") from None
+
+
+# --- the state directory --------------------------------------------------------------------------
+
+
+def _state_dir(
+    value: object, origin: str, *, file: Path, environ: Mapping[str, str]
+) -> tuple[str, str]:
+    """Absolute and without links: the default memory folder is named after it."""
+    if origin == _DEFAULT:
+        return str(default_state_dir(environ)), _DEFAULT
+    root = file.parent if origin.startswith("file ") else Path.cwd()
+    return str((root / Path(str(value)).expanduser()).resolve()), origin
+
+
+# --- refusals -------------------------------------------------------------------------------------
+
+
+def _refused(what: str, why: str, todo: str) -> ConfigError:
+    return ConfigError(what, f"{ConfigError.reason}: {why}", todo or "correct it and try again")
+
+
+def _unknown(what: str, name: str, known: Iterable[str]) -> ConfigError:
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    todo = f"did you mean {near[0]}?" if near else "`weightctl config show` lists what is known"
+    return ConfigError(what, f"{ConfigError.reason}: nothing of this name is known", todo)

@@ -1,0 +1,116 @@
+"""The one table of settings.  Layer: config.
+
+A setting `section.name` is `[section] name = ...` in the file, `WEIGHTCTL_SECTION_NAME` in the
+environment and `--set section.name=...` on the command line.  The names of a section are the field
+names of what it configures, so nothing has to be translated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from weightctl.controller.config import values
+from weightctl.controller.core.policy import Policy
+from weightctl.controller.core.records import LEASE_TTL_MS_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_DAY_S = 86_400
+_MANY = 2**31
+_POLICY = Policy()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One setting: how it is read, what it is when nobody sets it, what it is for."""
+
+    key: str
+    parse: Callable[[object], object]
+    default: object
+    about: str
+
+    @property
+    def variable(self) -> str:
+        """Name of its environment variable."""
+        return "WEIGHTCTL_" + self.key.replace(".", "_").upper()
+
+
+def _setting(key: str, parse: Callable[[object], object], default: object, about: str) -> Setting:
+    return Setting(key=key, parse=parse, default=default, about=about)
+
+
+SETTINGS: tuple[Setting, ...] = (
+    _setting(
+        "state_dir",
+        values.text,
+        "",
+        "where records, the op-log and the default cold tier live",
+    ),
+    _setting(
+        "policy.tier_preference",
+        values.names,
+        _POLICY.tier_preference,
+        "names of tiers in the order in which they are filled; the others follow, fastest first",
+    ),
+    _setting(
+        "policy.cold_copies",
+        values.integer(1, 16),
+        _POLICY.cold_copies,
+        "good cold copies of each member that a repair restores",
+    ),
+    _setting(
+        "policy.evidence_max_age_s",
+        values.seconds(1, 30 * _DAY_S),
+        _POLICY.evidence_max_age_s,
+        "how long a read-back copy justifies dropping another one",
+    ),
+    _setting(
+        "policy.settle_s",
+        values.seconds(0, _DAY_S),
+        _POLICY.settle_s,
+        "how long an observation must stay the same after a tier forgot or much changed at once",
+    ),
+    _setting(
+        "policy.mass_change_share",
+        values.share,
+        _POLICY.mass_change_share,
+        "share of a group's members whose state may change at once without settling first",
+    ),
+    _setting(
+        "policy.import_abandon_ms",
+        values.milliseconds(1_000, LEASE_TTL_MS_MAX),
+        _POLICY.import_abandon_ms,
+        "an import whose writer was not heard of for this long is removed",
+    ),
+    _setting(
+        "policy.pass_members_max",
+        values.integer(1, 1_000_000),
+        _POLICY.pass_members_max,
+        "members that one pass over a revision works on",
+    ),
+    _setting(
+        "policy.pass_bytes_max",
+        values.size,
+        _POLICY.pass_bytes_max,
+        "bytes that one pass over a revision moves",
+    ),
+    _setting(
+        "policy.windows",
+        values.windows,
+        _POLICY.windows,
+        "daily UTC windows in which bytes are moved or dropped, such as 22:00-06:00; empty: always",
+    ),
+    _setting("policy.paused", values.flag, _POLICY.paused, "true: nothing is moved or dropped"),
+    _setting(
+        "lease.ttl_ms",
+        values.milliseconds(1, LEASE_TTL_MS_MAX),
+        60_000,
+        "how long a lease lives unless it is renewed",
+    ),
+)
+
+BY_KEY = {setting.key: setting for setting in SETTINGS}
+BY_VARIABLE = {setting.variable: setting for setting in SETTINGS}
+SECTIONS = frozenset(key.partition(".")[0] for key in BY_KEY if "." in key)
