@@ -104,8 +104,7 @@ class WorkerProcess:
         self._loop.remove_reader(self._channel.fileno())
         self._loop.remove_writer(self._channel.fileno())
         self._channel.close()
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        self._kill()
         self._finish(error=_unknown(self.name, why))
         self._on_gone(self, why)
 
@@ -114,6 +113,10 @@ class WorkerProcess:
         if self._pidfd >= 0:
             self._release_pidfd()
             _unreaped.add(self.pid)
+
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     def _send(self, content: object, what: str, deadline_s: float) -> asyncio.Future[Any]:
         self._number += 1
