@@ -93,6 +93,12 @@ class SourceError(WeightctlError):
     reason: ClassVar[str] = "BadSource"
 
 
+class TargetError(WeightctlError):
+    """The place to load into (folder, file, buffer) cannot take the tensors."""
+
+    reason: ClassVar[str] = "BadTarget"
+
+
 class ManifestError(WeightctlError):
     """A stored manifest breaks a rule of CONTRACT 8; nothing of it may be used."""
 

@@ -1,0 +1,198 @@
+"""Safetensors files as a destination.  Layer: weightstore.
+
+Owns the written files from their temporary names to the rename.  Space is reserved and headers are
+written before the first tensor; a name appears only when its file is whole and flushed; what is
+given up is removed.  All calls block; they run in worker threads.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weightctl.controller.errors import TargetError
+from weightctl.controller.weightstore.layout import SCALAR
+from weightctl.controller.weightstore.safetensors import ITEM_BYTES, TensorEntry, encode_header
+from weightctl.controller.weightstore.source import INDEX_SUFFIX, SUFFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from weightctl.controller.core.ranges import Target
+    from weightctl.controller.weightstore.targets import IntoFolder
+
+STEM = "model"
+
+
+@dataclass(slots=True, kw_only=True)
+class _File:
+    name: str
+    entries: list[TensorEntry]
+    descriptor: int = -1
+
+    @property
+    def nbytes(self) -> int:
+        return self.entries[-1].stop if self.entries else 0
+
+
+class SafetensorsFiles:
+    """One or more safetensors files being written; a `Destination` of one space a file."""
+
+    def __init__(self, into: IntoFolder, targets: Sequence[Target], token: str) -> None:
+        place = Path(into.path)
+        single = place.name.endswith(SUFFIX)
+        self._folder = place.parent if single else place
+        self._alone = not single
+        self._token = token
+        self._metadata: Mapping[str, str] = into.metadata
+        self._files, self._places = _spread(targets, None if single else into.file_bytes)
+        if single:
+            self._files[0].name = place.name
+
+    def open(self) -> None:
+        """Create the files under temporary names, reserve their space, write the headers."""
+        with _translated(self._folder):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._refuse_mixture()
+            bases = []
+            for file in self._files:
+                header = encode_header(file.entries, self._metadata)
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+                file.descriptor = os.open(self._temporary(file.name), flags, 0o666)
+                os.posix_fallocate(file.descriptor, 0, len(header) + file.nbytes)
+                _write_fully(file.descriptor, memoryview(header), 0)
+                bases.append(len(header))
+        self._places = [(space, bases[space] + start) for space, start in self._places]
+
+    def locate(self, target: int) -> tuple[int, int]:
+        """(file number, byte in the file) of a target."""
+        return self._places[target]
+
+    def window(self, *_: int) -> memoryview | None:
+        """None: a file is written to, not mapped."""
+        return None
+
+    def write(self, space: int, position: int, data: memoryview) -> None:
+        """Write into file number `space`.  Raises TargetError."""
+        with _translated(self._folder):
+            _write_fully(self._files[space].descriptor, data, position)
+
+    def publish(self) -> tuple[str, ...]:
+        """Flush everything, then give the files their names; returns their paths."""
+        names = [file.name for file in self._files]
+        with _translated(self._folder):
+            if len(self._files) > 1:
+                names.append(self._write_index())
+            for file in self._files:
+                os.fsync(file.descriptor)
+            for name in names:
+                self._temporary(name).replace(self._folder / name)
+            _sync_folder(self._folder)
+        self.close()
+        return tuple(str(self._folder / name) for name in names)
+
+    def close(self) -> None:
+        """Close the descriptors and remove whatever still has a temporary name."""
+        for file in self._files:
+            if file.descriptor >= 0:
+                os.close(file.descriptor)
+                file.descriptor = -1
+            with suppress(OSError):
+                self._temporary(file.name).unlink(missing_ok=True)
+        with suppress(OSError):
+            self._temporary(STEM + INDEX_SUFFIX).unlink(missing_ok=True)
+
+    def _temporary(self, name: str) -> Path:
+        return self._folder / f".{name}.{self._token}.partial"
+
+    def _refuse_mixture(self) -> None:
+        """Files of another model beside ours would be loaded as parts of it."""
+        ours = {file.name for file in self._files}
+        for entry in sorted(self._folder.iterdir()) if self._alone else ():
+            if entry.name.endswith(SUFFIX) and entry.name not in ours:
+                raise _bad(self._folder, f"it holds {entry.name!r} of another model")
+
+    def _write_index(self) -> str:
+        weight_map = {entry.name: file.name for file in self._files for entry in file.entries}
+        total = sum(file.nbytes for file in self._files)
+        document = {"metadata": {"total_size": total}, "weight_map": weight_map}
+        path = self._temporary(STEM + INDEX_SUFFIX)
+        with path.open("w", encoding="utf-8") as stream:
+            json.dump(document, stream, indent=2)
+            stream.flush()
+            os.fsync(stream.fileno())
+        return STEM + INDEX_SUFFIX
+
+
+def _spread(
+    targets: Sequence[Target], file_bytes: int | None
+) -> tuple[list[_File], list[tuple[int, int]]]:
+    """Files of about `file_bytes` each, and (file, byte in its data section) of each target."""
+    files = [_File(name="", entries=[])]
+    places: list[tuple[int, int]] = []
+    for target in targets:
+        start = files[-1].nbytes
+        if file_bytes is not None and start and start + target.nbytes > file_bytes:
+            files.append(_File(name="", entries=[]))
+            start = 0
+        files[-1].entries.append(_entry(target, start))
+        places.append((len(files) - 1, start))
+    for number, file in enumerate(files, 1):
+        part = "" if len(files) == 1 else f"-{number:05d}-of-{len(files):05d}"
+        file.name = f"{STEM}{part}{SUFFIX}"
+    return files, places
+
+
+def _entry(target: Target, start: int) -> TensorEntry:
+    tensor = target.tensor
+    if ITEM_BYTES.get(tensor.dtype) != tensor.itemsize:
+        raise TargetError(
+            f"tensor {tensor.tensor_id!r} cannot be written as safetensors",
+            f"the format has no {tensor.itemsize}-byte type {tensor.dtype!r}",
+            "load it into buffers or arrays",
+        )
+    shape = () if tensor.layout_fingerprint == SCALAR else target.shape
+    return TensorEntry(
+        name=tensor.tensor_id,
+        dtype=tensor.dtype,
+        shape=shape,
+        start=start,
+        stop=start + target.nbytes,
+    )
+
+
+def _write_fully(descriptor: int, data: memoryview, position: int) -> None:
+    done = 0
+    while done < len(data):
+        done += os.pwrite(descriptor, data[done:], position + done)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _translated(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+        raise _bad(folder, "it is full" if full else error.strerror or str(error)) from error
+
+
+def _bad(folder: Path, why: str) -> TargetError:
+    return TargetError(
+        f"cannot write safetensors into {folder}",
+        why,
+        "choose an empty folder with enough room that you may write to; nothing was left there",
+    )

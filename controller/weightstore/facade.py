@@ -1,0 +1,144 @@
+"""`WeightStore`: put a model in, load it back.  Layer: weightstore.  Public API.
+
+Beside the metadata store it needs the tiers only.  Both calls are cancellable at any await: an
+interrupted put is resumed by the same put, an interrupted load leaves no lease and no file behind.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weightctl.controller.core.ranges import TensorSlice
+from weightctl.controller.core.records import Availability
+from weightctl.controller.errors import ErrorCode, WeightError
+from weightctl.controller.weightstore.load import Loader, LoadRequest
+from weightctl.controller.weightstore.options import WeightStoreOptions
+from weightctl.controller.weightstore.put import Import, PutReport
+from weightctl.controller.weightstore.readers import opened
+from weightctl.controller.weightstore.targets import Into, IntoArrays
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Sequence
+
+    from weightctl.controller.core.identity import Identity
+    from weightctl.controller.ports import Clock, Entropy, Tier
+    from weightctl.controller.store.store import WeightMetadataStore
+    from weightctl.controller.weightstore.mover import LoadReport
+    from weightctl.controller.weightstore.options import ProgressCallback
+
+LEASE_TTL_MS = 60_000
+"""Renewed every 20 s; a reader that dies blocks deletion for at most a minute."""
+
+
+class WeightStore:
+    """Managed upload and load of model weights over a metadata store and its tiers.
+
+    The order of `tiers` is the order of preference for new copies.
+    """
+
+    def __init__(
+        self,
+        store: WeightMetadataStore,
+        tiers: Sequence[Tier],
+        *,
+        clock: Clock,
+        entropy: Entropy,
+        options: WeightStoreOptions | None = None,
+    ) -> None:
+        self._store = store
+        self._tiers = tuple(tiers)
+        self._clock = clock
+        self._entropy = entropy
+        self._options = options or WeightStoreOptions()
+
+    async def put(
+        self,
+        identity: Identity,
+        source: str | os.PathLike[str],
+        *,
+        tiers: Sequence[str] | None = None,
+        progress: ProgressCallback | None = None,
+    ) -> PutReport:
+        """Import a safetensors file, or a folder of them, as `identity` and make it READY.
+
+        Payloads go to the named tiers, by default to the first hot tier with room and the first
+        persistent cold tier with room, whose copy is read back before the commit.  A call that was
+        interrupted is resumed by the same call.  A READY revision with the same content is a no-op.
+
+        Raises SourceError for a source that is not whole or that changed; WeightError
+        INVALID_ARGUMENT for an identity, CONFLICT for other content under it; CapacityError;
+        ConfigError for tiers; other ReconcileErrors when a tier does not do its part.
+        """
+        _require_text(identity)
+        async with opened(source) as model:
+            importer = Import(self._store, self._tiers, self._clock, self._options, progress)
+            return await importer.run(identity, model, tiers)
+
+    async def load(
+        self,
+        identity: Identity,
+        tensors: Iterable[str | TensorSlice] | None = None,
+        *,
+        into: Into | None = None,
+        holder: str = "load",
+        ttl_ms: int = LEASE_TTL_MS,
+        verify: bool | None = None,
+        progress: ProgressCallback | None = None,
+    ) -> LoadReport:
+        """Load tensors (all by default, whole or sliced) under a lease that is kept alive.
+
+        `into` says where to; by default read-only arrays, mapped where a tier allows it.  `verify`
+        checks the SHA-256 of every object that is read whole; by default it does so for folders and
+        buffers and not for arrays, where it would cost the reading that mapping saves.  The lease's
+        holder is `holder` with a token of this call, so that loads never share a lease.
+
+        Raises WeightError NOT_FOUND, NOT_READY, BUSY, STALE_GENERATION, LEASE_EXPIRED or
+        INVALID_ARGUMENT; IntegrityError when no replica has the right bytes; TransientError when
+        none can be read; ManifestError; TargetError for the place to load into.
+        """
+        wanted = None if tensors is None else [_as_slice(item) for item in tensors]
+        record = (await self._store.get(identity=identity)).metadata
+        if record.availability is not Availability.READY:
+            raise WeightError(
+                ErrorCode.NOT_READY,
+                f"revision {identity} cannot be loaded",
+                f"it is {record.availability.name}",
+                "wait until it is READY; `weightctl explain` shows what it waits for",
+            )
+        target = into or IntoArrays()
+        request = LoadRequest(
+            wanted=wanted,
+            into=target,
+            holder=f"{holder}#{self._entropy.token(8)}",
+            ttl_ms=ttl_ms,
+            verify=not isinstance(target, IntoArrays) if verify is None else verify,
+            token=self._entropy.token(8),
+            progress=progress,
+        )
+        loader = Loader(
+            store=self._store, tiers=self._tiers, clock=self._clock, options=self._options
+        )
+        return await loader.run(record, request)
+
+
+def _as_slice(item: str | TensorSlice) -> TensorSlice:
+    return TensorSlice(tensor_id=item) if isinstance(item, str) else item
+
+
+def _require_text(identity: Identity) -> None:
+    """A manifest is UTF-8, so it can only name an identity that is."""
+    problem = identity.problem()
+    if problem is None:
+        try:
+            for text in (identity.namespace, identity.resource_id, identity.revision):
+                text.encode()
+        except UnicodeEncodeError:
+            problem = "its text is not valid UTF-8, which a manifest cannot hold"
+    if problem is not None:
+        raise WeightError(
+            ErrorCode.INVALID_ARGUMENT,
+            f"nothing can be imported as {identity}",
+            problem,
+            "choose another identity",
+        )

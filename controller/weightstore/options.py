@@ -1,0 +1,83 @@
+"""What a caller of the weight store may choose and is told.  Layer: weightstore."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from weightctl.controller.errors import ConfigError
+from weightctl.controller.weightstore.layout import PAYLOAD_BYTES_MIN
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightStoreOptions:
+    """Limits of the facade; every one has a safe default."""
+
+    payload_bytes: int = 64 * MIB
+    """Largest payload object of an import.  A resumed import must use the same value."""
+    workers: int = 4
+    """Objects hashed or copied at the same time."""
+    batch_bytes: int = 256 * MIB
+    """Bytes handed to a tier in one call; a sign of life follows each."""
+    batch_items: int = 256
+    gap_bytes: int = 128 * 1024
+    """Ranges of one object that lie closer are read in one go."""
+    attempts: int = 5
+    """Tries of one primitive that fails in a passing way."""
+    observe_deadline_s: float = 30.0
+    """A tier that has not answered by then is taken as unknown."""
+
+    def __post_init__(self) -> None:
+        if self.payload_bytes < PAYLOAD_BYTES_MIN or self.workers < 1 or self.batch_items < 1:
+            raise ConfigError(
+                "weight store options are out of range",
+                f"payload_bytes must be at least {PAYLOAD_BYTES_MIN}, workers and batch_items 1",
+                "leave them out to get the defaults",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far one stage is; `tier` is empty for stages that concern no single tier."""
+
+    stage: str
+    """`hash`, `store`, `verify` or `load`."""
+    tier: str
+    done_bytes: int
+    total_bytes: int
+
+
+ProgressCallback = Callable[[Progress], None]
+"""Called on the event loop, often; it must return at once."""
+
+
+class Meter:
+    """Adds up the bytes of one stage and reports them."""
+
+    def __init__(
+        self, callback: ProgressCallback | None, stage: str, total_bytes: int, tier: str = ""
+    ) -> None:
+        self._callback = callback
+        self._stage = stage
+        self._tier = tier
+        self._total_bytes = total_bytes
+        self._done_bytes = 0
+
+    def add(self, size_bytes: int) -> None:
+        """Count bytes that flowed."""
+        self.reach(self._done_bytes + size_bytes)
+
+    def reach(self, done_bytes: int) -> None:
+        """Report that much as done; never less than before, never more than the total."""
+        self._done_bytes = min(self._total_bytes, max(self._done_bytes, done_bytes))
+        if self._callback is not None:
+            self._callback(
+                Progress(
+                    stage=self._stage,
+                    tier=self._tier,
+                    done_bytes=self._done_bytes,
+                    total_bytes=self._total_bytes,
+                )
+            )

@@ -1,0 +1,341 @@
+"""Import of one model source as one revision.  Layer: weightstore.
+
+Owns the upload sequence: hash the source, begin, register the members, write the payloads, verify
+the persistent copies, write the manifest last, observe every member, commit what was observed.
+Each step finds out what is already done, so a crash anywhere is mended by running the same import
+again; nothing becomes READY that was not seen complete in every tier it was written to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from anyio import to_thread
+
+from weightctl.controller.core.group import GroupSnapshot
+from weightctl.controller.core.identity import (
+    manifest_key,
+    payload_group_id,
+)
+from weightctl.controller.core.manifest import (
+    StoredWeightManifest,
+    canonical_bytes,
+    payload_summary,
+)
+from weightctl.controller.core.manifest_rules import validate
+from weightctl.controller.core.observation import Member
+from weightctl.controller.core.records import (
+    Availability,
+    DataType,
+    ManifestReference,
+    RevisionMetadata,
+)
+from weightctl.controller.errors import (
+    ErrorCode,
+    IntegrityError,
+    UnknownOutcomeError,
+    WeightError,
+)
+from weightctl.controller.ports import PIECE_BYTES, Fence
+from weightctl.controller.weightstore import readers
+from weightctl.controller.weightstore.layout import build_manifest, created_at, plan_layout
+from weightctl.controller.weightstore.options import Meter
+from weightctl.controller.weightstore.parallel import for_each
+from weightctl.controller.weightstore.placement import choose
+from weightctl.controller.weightstore.primitives import (
+    Hands,
+    as_members,
+    batches,
+    complete_mask,
+    observe,
+    store_all,
+    verify_all,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from weightctl.controller.core.identity import Identity
+    from weightctl.controller.ports import Clock, StoreItem, Tier
+    from weightctl.controller.store.store import WeightMetadataStore
+    from weightctl.controller.weightstore.layout import ImportLayout, Payload
+    from weightctl.controller.weightstore.options import ProgressCallback, WeightStoreOptions
+    from weightctl.controller.weightstore.source import ModelSource
+
+HASH_GROUP_ITEMS = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutReport:
+    """What an import ended with."""
+
+    record: RevisionMetadata
+    tensor_count: int
+    payload_count: int
+    logical_bytes: int
+    moved_bytes: int
+    """Bytes written to tiers by this call; less than all when it resumed."""
+    tiers: tuple[str, ...]
+    """Tiers written to; empty when the revision was READY with the same content before."""
+
+
+class Import:
+    """One import of an open source; use once."""
+
+    def __init__(
+        self,
+        store: WeightMetadataStore,
+        tiers: Sequence[Tier],
+        clock: Clock,
+        options: WeightStoreOptions,
+        progress: ProgressCallback | None,
+    ) -> None:
+        self._store = store
+        self._tiers = tiers
+        self._clock = clock
+        self._options = options
+        self._progress = progress
+
+    async def run(
+        self, identity: Identity, source: ModelSource, names: Sequence[str] | None
+    ) -> PutReport:
+        """Bring the source in as `identity`.  See `WeightStore.put` for errors."""
+        headers = [file.header for file in source.files]
+        layout = await to_thread.run_sync(
+            plan_layout, identity, headers, self._options.payload_bytes
+        )
+        draft = build_manifest(identity, layout, 0)
+        await to_thread.run_sync(validate, draft)
+        digests = await self._digests(source, layout)
+        await to_thread.run_sync(source.check_unchanged)
+        record = await self._store.begin_import(
+            identity=identity,
+            expected_payload_count=len(layout.payloads),
+            expected_logical_bytes=layout.logical_bytes,
+        )
+        manifest = replace(draft, created_at=created_at(record.created_at_ms))
+        content = await to_thread.run_sync(canonical_bytes, manifest)
+        upload = _Upload(record, layout, digests, content)
+        reference = _reference(manifest, content)
+        if record.availability is Availability.READY:
+            await self._check_same(record, reference, upload)
+            return _report(record, layout, 0, ())
+        await self._store.directory.register(identity, upload.members)
+        targets = await choose(
+            self._tiers, names, as_members(upload.group_id, upload.members), self._options
+        )
+        moved_bytes = await self._write(source, upload, targets)
+        group = await self._observe(upload, targets)
+        committed = await self._store.commit_import(
+            identity=identity,
+            expected_metadata_generation=record.metadata_generation,
+            manifest=reference,
+            group=group,
+        )
+        return _report(committed, layout, moved_bytes, targets)
+
+    # --- reading the source ---
+
+    async def _digests(self, source: ModelSource, layout: ImportLayout) -> list[bytes]:
+        meter = Meter(self._progress, "hash", layout.logical_bytes)
+        digests: dict[str, bytes] = {}
+
+        async def digest(group: list[Payload]) -> None:
+            digests.update(await to_thread.run_sync(_digest_group, source, group))
+            meter.add(sum(payload.nbytes for payload in group))
+
+        await for_each(_groups(layout.payloads), self._options.workers, digest)
+        return [digests[payload.key] for payload in layout.payloads]
+
+    # --- writing to the tiers ---
+
+    async def _write(self, source: ModelSource, upload: _Upload, targets: Sequence[Tier]) -> int:
+        """Payloads into every target, verified where persistent, then the manifest likewise."""
+        fence = Fence(
+            holder=self._store.holder,
+            term=self._store.term,
+            operation_id=0,
+            generation=upload.record.metadata_generation,
+        )
+        hands = Hands(clock=self._clock, options=self._options, fence=fence)
+        moved: list[int] = []
+
+        async def payloads(tier: Tier) -> None:
+            moved.append(await self._write_payloads(source, upload, tier, hands))
+
+        async def manifest(tier: Tier) -> None:
+            reader = readers.BytesReader(upload.manifest_bytes)
+            moved.append(
+                await store_all(
+                    tier, [upload.manifest], lambda member: readers.item(member, reader), hands
+                )
+            )
+            if tier.profile.capabilities.persistent:
+                await verify_all(tier, [upload.manifest], hands)
+
+        try:
+            await for_each(targets, len(targets), payloads)
+        except IntegrityError:
+            # The usual reason for wrong bytes is a source that was written to; then say so.
+            await to_thread.run_sync(source.check_unchanged)
+            raise
+        await to_thread.run_sync(source.check_unchanged)
+        await for_each(targets, len(targets), manifest)
+        return sum(moved)
+
+    async def _write_payloads(
+        self, source: ModelSource, upload: _Upload, tier: Tier, hands: Hands
+    ) -> int:
+        name = tier.profile.name
+        meter = Meter(self._progress, "store", upload.layout.logical_bytes, name)
+        back = Meter(self._progress, "verify", upload.layout.logical_bytes, name)
+
+        def on_read(size_bytes: int) -> None:
+            # Bytes flow, so the writer lives; a hung one gives no sign and its import times out.
+            self._store.touch_import(identity=upload.record.identity)
+            meter.add(size_bytes)
+
+        def item_of(member: Member) -> StoreItem:
+            payload = upload.payload_of[member.key]
+            return readers.item(member, readers.PayloadReader(source, payload, on_read))
+
+        moved_bytes = done_bytes = 0
+        for batch in batches(upload.payload_members, self._options):
+            moved_bytes += await store_all(tier, batch, item_of, hands)
+            done_bytes += sum(member.size_bytes for member in batch)
+            meter.reach(done_bytes)
+            self._store.touch_import(identity=upload.record.identity)
+            if tier.profile.capabilities.persistent:
+                await verify_all(tier, batch, hands)
+                back.reach(done_bytes)
+        return moved_bytes
+
+    # --- publishing ---
+
+    async def _observe(self, upload: _Upload, targets: Sequence[Tier]) -> GroupSnapshot:
+        """One fresh look at the registered members.  Raises unless each target holds them all."""
+        members = await self._store.directory.members(upload.group_id)
+        readable = 0
+        for tier in targets:
+            seen = await observe(tier, members, self._options.observe_deadline_s)
+            complete = complete_mask(seen.states)
+            missing = complete.find(0)
+            if missing >= 0:
+                raise UnknownOutcomeError(
+                    f"object {members.keys[missing]} is not seen in tier {tier.profile.name}",
+                    seen.problem or "it was written but is not observed complete",
+                    "run the same import again: it resumes",
+                )
+            readable |= int.from_bytes(complete, "little")
+        return GroupSnapshot(members=members, readable=readable.to_bytes(len(members), "little"))
+
+    async def _check_same(
+        self, record: RevisionMetadata, reference: ManifestReference, upload: _Upload
+    ) -> None:
+        """A READY revision may be put again only with the content it has."""
+        held = await self._store.directory.members(upload.group_id)
+        wanted = as_members(upload.group_id, upload.members)
+        if (
+            record.manifest == reference
+            and list(held.keys) == list(wanted.keys)
+            and held.sha256 == wanted.sha256
+        ):
+            return
+        raise WeightError(
+            ErrorCode.CONFLICT,
+            f"revision {record.identity} exists with other content",
+            "a published revision never changes",
+            "import this source under a new revision or weight generation",
+        )
+
+
+class _Upload:
+    """The objects of one import: members in key order, the manifest among them."""
+
+    def __init__(
+        self,
+        record: RevisionMetadata,
+        layout: ImportLayout,
+        digests: Sequence[bytes],
+        manifest_bytes: bytes,
+    ) -> None:
+        identity = record.identity
+        self.record = record
+        self.layout = layout
+        self.manifest_bytes = manifest_bytes
+        self.group_id = payload_group_id(identity)
+        self.payload_of = {payload.key: payload for payload in layout.payloads}
+        self.payload_members = [
+            Member(
+                group_id=self.group_id,
+                key=payload.key,
+                size_bytes=payload.nbytes,
+                sha256=digest,
+                data_type=DataType.WEIGHT,
+            )
+            for payload, digest in zip(layout.payloads, digests, strict=True)
+        ]
+        self.manifest = Member(
+            group_id=self.group_id,
+            key=manifest_key(identity),
+            size_bytes=len(manifest_bytes),
+            sha256=hashlib.sha256(manifest_bytes).digest(),
+            data_type=DataType.METADATA,
+        )
+        self.members = sorted(
+            [self.manifest, *self.payload_members], key=lambda member: member.key.encode()
+        )
+
+
+def _reference(manifest: StoredWeightManifest, content: bytes) -> ManifestReference:
+    summary = payload_summary(manifest)
+    return ManifestReference(
+        manifest_key=manifest.manifest_key,
+        manifest_sha256=hashlib.sha256(content).hexdigest(),
+        payload_group_id=manifest.group_id,
+        payload_keys_sha256=summary.payload_keys_sha256,
+        payload_count=summary.payload_count,
+        logical_bytes=summary.logical_bytes,
+    )
+
+
+def _report(
+    record: RevisionMetadata, layout: ImportLayout, moved_bytes: int, targets: Sequence[Tier]
+) -> PutReport:
+    return PutReport(
+        record=record,
+        tensor_count=len(layout.tensors),
+        payload_count=len(layout.payloads),
+        logical_bytes=layout.logical_bytes,
+        moved_bytes=moved_bytes,
+        tiers=tuple(tier.profile.name for tier in targets),
+    )
+
+
+def _groups(payloads: Sequence[Payload]) -> Iterator[list[Payload]]:
+    """Payloads for one thread hop each: a large one alone, or many small ones."""
+    group: list[Payload] = []
+    size = 0
+    for payload in payloads:
+        group.append(payload)
+        size += payload.nbytes
+        if size >= 4 * PIECE_BYTES or len(group) == HASH_GROUP_ITEMS:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def _digest_group(source: ModelSource, group: Sequence[Payload]) -> dict[str, bytes]:
+    buffer = memoryview(bytearray(min(PIECE_BYTES, max(payload.nbytes for payload in group))))
+    digests: dict[str, bytes] = {}
+    for payload in group:
+        digest = hashlib.sha256()
+        for done in range(0, payload.nbytes, len(buffer)):
+            piece = buffer[: min(len(buffer), payload.nbytes - done)]
+            source.read_into(source.files[payload.file], payload.offset + done, piece)
+            digest.update(piece)
+        digests[payload.key] = digest.digest()
+    return digests
