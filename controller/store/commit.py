@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sqlite3
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,7 +22,7 @@ from weightctl.controller.store.database import connect_reader, read_header, wri
 from weightctl.controller.store.statements import load
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from weightctl.controller.store.database import Header
@@ -72,12 +73,21 @@ class Tail:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """What one transaction appends after `tail`."""
+    """What one transaction appends at the end of the log."""
 
-    tail: Tail
     time_ms: int
     entries: Sequence[EntryDraft]
     changes: Sequence[RowChange]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replacement:
+    """A whole other state: its snapshot rows by slot, its counters, and rows of other tables."""
+
+    time_ms: int
+    entries: Sequence[tuple[str, EntryDraft]]
+    counters: tuple[int, int]
+    changes: Sequence[RowChange] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +112,11 @@ class Uncertain:
     why: str
 
 
+Outcome = Committed | Rejected | Uncertain
+Transaction = Callable[[sqlite3.Connection, "Tail", "Files"], Outcome]
+"""One whole transaction; runs in the connection's thread."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Files:
     """What lies on the medium beside the writing connection."""
@@ -120,20 +135,13 @@ def entry_checksum(sequence: int, time_ms: int, draft: EntryDraft) -> int:
     return xxhash.xxh32_intdigest(b"%b%b\0%b\0%b" % body)
 
 
-def commit(
-    connection: sqlite3.Connection, request: Commit, files: Files
-) -> Committed | Rejected | Uncertain:
+def append(request: Commit, connection: sqlite3.Connection, tail: Tail, files: Files) -> Outcome:
     """Append everything in one durable transaction."""
-    tail = request.tail
     last = tail.last_sequence + len(request.entries)
 
     def work() -> None:
-        connection.executemany(SQL["insert_entry"], _entry_rows(request))
-        for change in request.changes:
-            if change.many:
-                connection.executemany(change.statement, change.parameters)
-            else:
-                connection.execute(change.statement, change.parameters)
+        connection.executemany(SQL["insert_entry"], _entry_rows(request, tail))
+        _apply(connection, request.changes)
 
     failure = _transaction(connection, work, tail, files)
     if failure is not None:
@@ -142,17 +150,17 @@ def commit(
     return Committed(tail=replace(tail, last_sequence=last))
 
 
-def _entry_rows(request: Commit) -> Iterator[tuple[Any, ...]]:
+def _entry_rows(request: Commit, tail: Tail) -> Iterator[tuple[Any, ...]]:
     time_ms = request.time_ms
-    for sequence, draft in enumerate(request.entries, request.tail.last_sequence + 1):
+    for sequence, draft in enumerate(request.entries, tail.last_sequence + 1):
         entry_type, tenant, key, payload, operation_id = draft
         checksum = entry_checksum(sequence, time_ms, draft)
         yield sequence, time_ms, entry_type, tenant, key, operation_id, payload, checksum
 
 
 def fold(
-    connection: sqlite3.Connection, tail: Tail, counters: tuple[int, int], files: Files
-) -> Committed | Rejected | Uncertain:
+    counters: tuple[int, int], connection: sqlite3.Connection, tail: Tail, files: Files
+) -> Outcome:
     """Move the oldest entries into the snapshot: both change in one transaction.
 
     `counters` are ids that lie past every one in the log.  All rows move inside SQLite; the header
@@ -181,6 +189,55 @@ def fold(
 
     failure = _transaction(connection, work, tail, files)
     return Committed(tail=replace(tail, header=folded)) if failure is None else failure
+
+
+def replace_all(
+    content: Replacement, connection: sqlite3.Connection, tail: Tail, files: Files
+) -> Outcome:
+    """Put another state in the place of the present one, all or nothing.
+
+    It consumes one sequence, at which the new snapshot stands; the log after it is empty.
+    """
+    sequence = tail.last_sequence + 1
+    rows = [
+        (
+            slot,
+            sequence,
+            content.time_ms,
+            *draft[:4],
+            entry_checksum(sequence, content.time_ms, draft),
+        )
+        for slot, draft in content.entries
+    ]
+    header = replace(
+        tail.header,
+        folded_sequence=sequence,
+        snapshot_rows=len(rows),
+        snapshot_sum=sum(row[-1] for row in rows),
+        next_lease_id=content.counters[0],
+        next_operation_id=content.counters[1],
+    )
+
+    def work() -> None:
+        connection.execute(SQL["clear_oplog"])
+        connection.execute(SQL["clear_snapshot"])
+        connection.executemany(SQL["insert_snapshot"], rows)
+        _apply(connection, content.changes)
+        write_header(connection, header)
+
+    failure = _transaction(connection, work, tail, files)
+    if failure is not None:
+        return failure
+    files.watermark.advance(sequence)
+    return Committed(tail=Tail(header=header, last_sequence=sequence))
+
+
+def _apply(connection: sqlite3.Connection, changes: Sequence[RowChange]) -> None:
+    for change in changes:
+        if change.many:
+            connection.executemany(change.statement, change.parameters)
+        else:
+            connection.execute(change.statement, change.parameters)
 
 
 def _transaction(

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from weightctl.controller.core.oplog import Payload
     from weightctl.controller.core.state import WeightState
     from weightctl.controller.ports import Clock
-    from weightctl.controller.store.commit import RowChange
+    from weightctl.controller.store.commit import RowChange, Transaction
     from weightctl.controller.store.gate import CapabilityGate
     from weightctl.controller.store.opening import OpenDirectory
 
@@ -61,6 +61,10 @@ LEASE: Family[LeaseMutation, RevisionLease] = Family(check_lease, publish_lease)
 OPERATION: Family[OperationMutation, ResidencyOperation] = Family(
     check_operation, publish_operation
 )
+
+
+def _nothing() -> None:
+    """For rows that nobody waits for beside the caller."""
 
 
 class Engine:
@@ -142,14 +146,30 @@ class Engine:
         subject: object,
         changes: Sequence[RowChange],
         *,
-        publish: Callable[[], Any],
-        settled: Callable[[], None],
+        publish: Callable[[], Any] = _nothing,
+        settled: Callable[[], None] = _nothing,
     ) -> asyncio.Future[Any]:
         """Change rows that are no part of the op-log; durable when the future is done."""
         draft = Draft(
             subject=subject, entries=(), changes=changes, publish=publish, settled=settled
         )
         return self.journal.submit(draft)
+
+    async def replace(self, state: WeightState, transaction: Transaction) -> None:
+        """Make another state durable and visible; the caller holds every lock exclusively."""
+
+        def publish() -> None:
+            self.state = state
+
+        await self.journal.submit(
+            Draft(
+                subject="the whole state",
+                entries=(),
+                publish=publish,
+                settled=_nothing,
+                alone=transaction,
+            )
+        )
 
     async def expire(self, identity: Identity | None) -> tuple[RevisionLease, ...]:
         """Erase the dead leases of one revision or of all (CONTRACT 3.7, 4.6), by ascending id.
@@ -205,7 +225,7 @@ class Engine:
         self._gate.admit(identity)
         draft = Draft(
             subject=identity,
-            entries=[_entry(payload) for payload in payloads],
+            entries=[entry_of(payload) for payload in payloads],
             changes=changes,
             publish=publish,
             settled=lambda: self.locks.release(key),
@@ -216,7 +236,8 @@ class Engine:
         return self.state.next_lease_id, self.state.next_operation_id
 
 
-def _entry(payload: Payload) -> EntryDraft:
+def entry_of(payload: Payload) -> EntryDraft:
+    """The payload as an entry without its place.  Raises DURABILITY_FAILED when it is too large."""
     raw = encode(payload)
     tenant = text_bytes(identity_of(payload).tenant_id)
     if len(raw) > PAYLOAD_BYTES_MAX or len(tenant) > PAYLOAD_BYTES_MAX:

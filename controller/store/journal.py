@@ -9,21 +9,28 @@ the journal is poisoned: it refuses every later draft until a restart, where the
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
 from weightctl.controller.errors import ErrorCode, WeightError
-from weightctl.controller.store.commit import Commit, Committed, Rejected, Uncertain, commit, fold
+from weightctl.controller.store.commit import Commit, Committed, Rejected, Uncertain, append, fold
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from weightctl.controller.ports import Clock
-    from weightctl.controller.store.commit import EntryDraft, Files, RowChange, Tail
+    from weightctl.controller.store.commit import (
+        EntryDraft,
+        Files,
+        Outcome,
+        RowChange,
+        Tail,
+        Transaction,
+    )
     from weightctl.controller.store.connection import StoreConnection
 
 BATCH_DRAFTS_MAX = 1024
@@ -47,6 +54,8 @@ class Draft:
     settled: Callable[[], None]
     """Called once in every case: committed, refused or unknown."""
     changes: Sequence[RowChange] = ()
+    alone: Transaction | None = None
+    """A transaction of its own instead of entries and changes."""
     size_bytes: int = field(init=False)
     future: asyncio.Future[Any] = field(init=False)
 
@@ -113,8 +122,8 @@ class Journal:
     async def run(self) -> None:
         """Commit until `close`; ends early only poisoned."""
         try:
-            while await self._next():
-                with anyio.CancelScope(shield=True):  # a commit under way is seen to its end
+            with anyio.CancelScope(shield=True):  # `close` ends it, after the last caller has left
+                while await self._next():
                     await self._commit_batch()
         except Exception as error:  # noqa: BLE001 - callers must hear of it and never hang
             self._poisoned(f"WriterFailed: {type(error).__name__}: {error}")
@@ -128,12 +137,6 @@ class Journal:
         self._closing = True
         self._wake.set()
 
-    async def exclusively(self, function: Callable[[sqlite3.Connection, Tail], Tail]) -> None:
-        """Run one whole transaction of its own; the caller keeps every mutation out meanwhile."""
-        if self._poison:
-            raise _failed("the whole state", self._poison, _RESTART)
-        self._tail = await self._connection.run(function, self._tail)
-
     async def _next(self) -> bool:
         while not self._queue and not self._poison:
             if self._closing:
@@ -146,21 +149,30 @@ class Journal:
         batch: list[Draft] = []
         size = 0
         while self._queue and len(batch) < BATCH_DRAFTS_MAX and size < BATCH_BYTES_MAX:
+            if self._queue[0].alone is not None and batch:
+                break
             draft = self._queue.popleft()
             size += draft.size_bytes
             batch.append(draft)
+            if draft.alone is not None:
+                break
         return batch
 
-    async def _commit_batch(self) -> None:
-        batch = self._take_batch()
+    def _transaction_of(self, batch: Sequence[Draft]) -> Transaction:
+        if batch[0].alone is not None:
+            return batch[0].alone
         request = Commit(
-            tail=self._tail,
             time_ms=self._clock.wall_ms(),
             entries=[entry for draft in batch for entry in draft.entries],
             changes=[change for draft in batch for change in draft.changes],
         )
+        return partial(append, request)
+
+    async def _commit_batch(self) -> None:
+        batch = self._take_batch()
         try:
-            outcome = await self._connection.run(commit, request, self._files)
+            transaction = self._transaction_of(batch)
+            outcome = await self._connection.run(transaction, self._tail, self._files)
         except BaseException as error:  # nobody knows what the thread has done
             self._poisoned(f"WriterFailed: {type(error).__name__}: {error}")
             self._refuse(batch)
@@ -169,7 +181,7 @@ class Journal:
         if isinstance(outcome, Committed):
             await self._fold_if_long()
 
-    def _settle(self, batch: Sequence[Draft], outcome: Committed | Rejected | Uncertain) -> None:
+    def _settle(self, batch: Sequence[Draft], outcome: Outcome) -> None:
         match outcome:
             case Committed(tail=tail):
                 self._tail = tail
@@ -214,7 +226,8 @@ class Journal:
     async def _fold_if_long(self) -> None:
         """Move the oldest entries into the snapshot; a refused fold only leaves a longer log."""
         while self._tail.log_entries >= LOG_ENTRIES_MAX:
-            outcome = await self._connection.run(fold, self._tail, self._counters(), self._files)
+            transaction = partial(fold, self._counters())
+            outcome = await self._connection.run(transaction, self._tail, self._files)
             self._settle((), outcome)
             if not isinstance(outcome, Committed):
                 return

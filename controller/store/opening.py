@@ -29,6 +29,7 @@ from weightctl.controller.store.database import (
     create,
     write_header,
 )
+from weightctl.controller.store.evidence import read_epochs
 from weightctl.controller.store.loading import Loaded, load_state
 from weightctl.controller.store.lock import DirectoryLock
 from weightctl.controller.store.rows import last_group_number
@@ -54,6 +55,7 @@ class OpenDirectory:
     state: WeightState
     last_group_number: int
     """Highest number of an object group."""
+    tier_epochs: dict[str, str]
 
 
 @asynccontextmanager
@@ -83,6 +85,7 @@ async def open_directory(
             tail=Tail(header=header, last_sequence=loaded.last_sequence),
             state=loaded.state,
             last_group_number=await reader.run(last_group_number),
+            tier_epochs=await reader.run(read_epochs),
         )
 
 

@@ -105,6 +105,18 @@ def read_members(connection: sqlite3.Connection, tenant_id: str, group_id: str) 
     )
 
 
+def all_objects(connection: sqlite3.Connection) -> list[tuple[str, str, ObjectRow]]:
+    """Tenant, group id and row of every object, in that order."""
+    return [
+        (_text(tenant), _text(group_id), ObjectRow(*row))
+        for tenant, group_id, *row in connection.execute(OBJECTS["all_objects"])
+    ]
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogateescape")
+
+
 def damaged_group(group_id: str) -> StateDirectoryError:
     """The error for a group whose rows are not those that were written."""
     return StateDirectoryError(

@@ -20,10 +20,12 @@ from weightctl.controller.core.records import LIST_LIMIT_DEFAULT, Availability
 from weightctl.controller.errors import InvariantViolationError
 from weightctl.controller.store.directory import Directory, removal_of
 from weightctl.controller.store.engine import LEASE, METADATA, OPERATION, Engine
+from weightctl.controller.store.evidence import EvidenceBook, TierEpochs
 from weightctl.controller.store.gate import CapabilityGate
 from weightctl.controller.store.imports import ImportSigns
 from weightctl.controller.store.object_table import ObjectTable
 from weightctl.controller.store.opening import OpenDirectory, open_directory
+from weightctl.controller.store.snapshots import Snapshots
 
 if TYPE_CHECKING:
     import os
@@ -39,9 +41,11 @@ if TYPE_CHECKING:
         RevisionMetadata,
         RevisionPage,
         RevisionView,
+        Snapshot,
     )
     from weightctl.controller.core.state import WeightState
     from weightctl.controller.ports import Clock, Entropy
+    from weightctl.controller.store.archive import Archive
 
 
 class WeightMetadataStore:
@@ -54,6 +58,9 @@ class WeightMetadataStore:
         self._imports = ImportSigns(clock)
         table = ObjectTable(opened.reader, opened.last_group_number)
         self.directory = Directory(engine, opened.reader, table, self._imports)
+        self._snapshots = Snapshots(engine, opened.reader, self.holder)
+        self.evidence = EvidenceBook(engine, opened.reader)
+        self.tier_epochs = TierEpochs(engine, opened.tier_epochs)
 
     @classmethod
     @asynccontextmanager
@@ -434,6 +441,26 @@ class WeightMetadataStore:
                 residency=residency,
             ),
         )
+
+    # --- snapshots --------------------------------------------------------------------------------
+
+    async def export_snapshot(self) -> Snapshot:
+        """The weight state of one moment (CONTRACT 3.18)."""
+        return await self._snapshots.export()
+
+    async def restore_snapshot(self, snapshot: Snapshot) -> None:
+        """Replace the weight state, all or nothing (CONTRACT 3.18); objects stay as they are."""
+        await self._snapshots.restore(snapshot)
+
+    async def save_archive(self, path: str | os.PathLike[str]) -> Archive:
+        """Write a snapshot file of state and object directory; durable when it returns."""
+        return await self._snapshots.save(Path(path))
+
+    async def restore_archive(self, path: str | os.PathLike[str]) -> Archive:
+        """Replace state and object directory by those of a snapshot file, all or nothing."""
+        archive = await self._snapshots.load(Path(path))
+        self.directory.clear()
+        return archive
 
     async def _metadata(
         self, identity: Identity, prepare: Callable[..., MetadataMutation]

@@ -59,10 +59,10 @@ CREATE TABLE evidence (
     number INTEGER PRIMARY KEY,
     revision TEXT NOT NULL,
     drops INTEGER NOT NULL,
-    document TEXT NOT NULL,
+    document BLOB NOT NULL,
     checksum INTEGER NOT NULL
 );
-CREATE INDEX evidence_by_revision ON evidence (revision);
+CREATE INDEX evidence_by_revision ON evidence (revision, drops);
 CREATE TABLE tier_epoch (
     tier TEXT PRIMARY KEY,
     epoch TEXT NOT NULL,

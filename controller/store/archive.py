@@ -1,0 +1,234 @@
+"""The file that `snapshot save` writes: one JSON document of sections.  Layer: store; blocking.
+
+    {"apiVersion": "weightctl/v1", "kind": "Snapshot", "holder": store uuid, "sequence": number,
+     "createdMs": wall time,
+     "sections": {
+       "objects":         {"sha256": hex, "body": {"rows": [...]}},
+       "weight_metadata": {"sha256": hex, "body": {"schemaVersion": 1, "metadata": [...],
+                           "leases": [...], "operations": [...], "nextLeaseId": number,
+                           "nextOperationId": number}}}}
+
+Records are rows of the codec; an object is [tenant, group id, key, data type, size, sha256 hex,
+hard pin]. The digest is over the body as compact JSON with sorted keys in ASCII. A missing section
+is empty (CONTRACT 7.4); one that is damaged or invalid makes the whole file unusable.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from weightctl.controller.core.identity import (
+    is_valid_component,
+    is_valid_sha256,
+    is_valid_tenant,
+    text_bytes,
+)
+from weightctl.controller.core.records import DataType, Snapshot
+from weightctl.controller.core.refusals import invalid
+from weightctl.controller.core.snapshot import validate_snapshot
+from weightctl.controller.errors import StateDirectoryError, WeightError
+from weightctl.controller.store import codec
+from weightctl.controller.store.codec import CodecError
+from weightctl.controller.store.rows import SIZE_BYTES_MAX, ObjectRow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+API_VERSION = "weightctl/v1"
+KIND = "Snapshot"
+WEIGHTS = "weight_metadata"
+OBJECTS = "objects"
+_RETRY = "use another snapshot file; nothing was changed"
+
+T = TypeVar("T")
+StoredObject = tuple[str, str, ObjectRow]
+"""Tenant, group id, row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Archive:
+    """What a snapshot file holds: the weight state and the object directory of one moment."""
+
+    weights: Snapshot
+    objects: tuple[StoredObject, ...] = ()
+    holder: str = ""
+    sequence: int = 0
+    created_ms: int = 0
+
+
+def encode_archive(archive: Archive) -> bytes:
+    """The bytes of a snapshot file."""
+    weights = archive.weights
+    sections: dict[str, dict[str, Any]] = {
+        OBJECTS: {"rows": [_object_values(*stored) for stored in archive.objects]},
+        WEIGHTS: {
+            "schemaVersion": weights.schema_version,
+            "metadata": [codec.metadata_row(record) for record in weights.metadata],
+            "leases": [codec.lease_row(lease) for lease in weights.leases],
+            "operations": [codec.operation_row(operation) for operation in weights.operations],
+            "nextLeaseId": weights.next_lease_id,
+            "nextOperationId": weights.next_operation_id,
+        },
+    }
+    document = {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "holder": archive.holder,
+        "sequence": archive.sequence,
+        "createdMs": archive.created_ms,
+        "sections": {
+            name: {"sha256": _digest(body), "body": body} for name, body in sections.items()
+        },
+    }
+    return json.dumps(document, separators=(",", ":")).encode("ascii") + b"\n"
+
+
+def decode_archive(raw: bytes) -> Archive:
+    """Inverse of `encode_archive`, wholly checked.  Raises INVALID_ARGUMENT."""
+    try:
+        document = json.loads(raw, object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        raise _refused(f"it is not JSON: {error}") from error
+    if not isinstance(document, dict) or document.get("kind") != KIND:
+        raise _refused(f"it is no document of kind {KIND}")
+    if document.get("apiVersion") != API_VERSION:
+        raise _refused(f"its apiVersion is not {API_VERSION}")
+    sections = document.get("sections")
+    if not isinstance(sections, dict) or not sections.keys() <= {OBJECTS, WEIGHTS}:
+        raise _refused("its sections are not those that this version knows")
+    try:
+        archive = Archive(
+            weights=_section(sections, WEIGHTS, _weights) or Snapshot(),
+            objects=_section(sections, OBJECTS, _objects) or (),
+            holder=_field(document, "holder", str),
+            sequence=_field(document, "sequence", int),
+            created_ms=_field(document, "createdMs", int),
+        )
+        validate_snapshot(archive.weights)
+    except CodecError as error:
+        raise _refused(str(error)) from error
+    except WeightError as error:
+        raise _refused(error.why) from error
+    return archive
+
+
+def read_archive(path: str | os.PathLike[str]) -> Archive:
+    """Read and check a snapshot file; blocking.
+
+    Raises INVALID_ARGUMENT for what is no valid snapshot, StateDirectoryError when it is unreadable.
+    """
+    try:
+        raw = Path(path).read_bytes()
+    except OSError as error:
+        raise _file_error(Path(path), "read", error) from error
+    return decode_archive(raw)
+
+
+def write_archive(path: Path, archive: Archive) -> None:
+    """Write a snapshot file, durable and whole or not at all; blocking."""
+    raw = encode_archive(archive)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with draft.open("wb") as file:
+            file.write(raw)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise _file_error(path, "written", error) from error
+
+
+def _file_error(path: Path, verb: str, error: OSError) -> StateDirectoryError:
+    return StateDirectoryError(
+        f"snapshot file {path} cannot be {verb}",
+        f"SnapshotFile: {error.strerror}",
+        "check the path, its permissions and the free space, then try again",
+    )
+
+
+def _section(
+    sections: dict[str, Any], name: str, decode: Callable[[dict[str, Any]], T]
+) -> T | None:
+    if name not in sections:
+        return None
+    body = _field(sections[name], "body", dict)
+    if _field(sections[name], "sha256", str) != _digest(body):
+        raise CodecError(f"section {name} does not have its digest")
+    return decode(body)
+
+
+def _weights(body: dict[str, Any]) -> Snapshot:
+    return Snapshot(
+        schema_version=_field(body, "schemaVersion", int),
+        metadata=tuple(map(codec.metadata_from, _field(body, "metadata", list))),
+        leases=tuple(map(codec.lease_from, _field(body, "leases", list))),
+        operations=tuple(map(codec.operation_from, _field(body, "operations", list))),
+        next_lease_id=_field(body, "nextLeaseId", int),
+        next_operation_id=_field(body, "nextOperationId", int),
+    )
+
+
+def _objects(body: dict[str, Any]) -> tuple[StoredObject, ...]:
+    objects = tuple(map(_object_from, _field(body, "rows", list)))
+    if len({(tenant, row.key) for tenant, _, row in objects}) != len(objects):
+        raise CodecError("a tenant has two objects of one key")
+    return objects
+
+
+def _object_values(tenant_id: str, group_id: str, row: ObjectRow) -> list[Any]:
+    key = row.key.decode("utf-8", "surrogateescape")
+    digest = row.sha256.hex()
+    return [tenant_id, group_id, key, row.data_type, row.size_bytes, digest, row.hard_pin]
+
+
+def _object_from(values: object) -> StoredObject:
+    if not isinstance(values, list) or [type(value) for value in values] != _OBJECT_TYPES:
+        raise CodecError("an object is not [tenant, group id, key, type, size, sha256, pin]")
+    tenant_id, group_id, key, data_type, size_bytes, digest, hard_pin = values
+    if not is_valid_tenant(tenant_id) or not is_valid_component(key):
+        raise CodecError(f"object {key!r:.80} has an invalid tenant or key")
+    if group_id and not is_valid_component(group_id):
+        raise CodecError(f"object {key!r:.80} has an invalid group id")
+    if data_type not in DataType.__members__.values() or hard_pin not in {0, 1}:
+        raise CodecError(f"object {key!r:.80} has an unknown type or pin")
+    if not 0 <= size_bytes <= SIZE_BYTES_MAX or not is_valid_sha256(digest):
+        raise CodecError(f"object {key!r:.80} has an impossible size or digest")
+    row = ObjectRow(text_bytes(key), data_type, size_bytes, bytes.fromhex(digest), hard_pin)
+    return tenant_id, group_id, row
+
+
+_OBJECT_TYPES = [str, str, str, int, int, str, int]
+
+
+def _field(section: object, name: str, kind: type[T]) -> T:
+    value = section.get(name) if isinstance(section, dict) else None
+    if type(value) is not kind:
+        raise CodecError(f"field {name} is missing or no {kind.__name__}")
+    return value
+
+
+def _digest(body: dict[str, Any]) -> str:
+    text = json.dumps(body, separators=(",", ":"), sort_keys=True)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise ValueError("a field is named twice")
+    return fields
+
+
+def _refused(why: str) -> WeightError:
+    return invalid("the snapshot file cannot be used", why, _RETRY)

@@ -1,0 +1,129 @@
+"""Reading a state directory from outside, beside whoever writes it.  Layer: store; synchronous.
+
+For commands that only ask: no lock, no event loop, nothing is written. A damaged tail does not hide
+what comes before it; `problem` says what is missing.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weightctl.controller.core.identity import DEFAULT_TENANT
+from weightctl.controller.errors import StateDirectoryError
+from weightctl.controller.store import watermark
+from weightctl.controller.store.database import DATABASE_NAME, check_version, connect_reader
+from weightctl.controller.store.evidence import read_epochs, read_evidence
+from weightctl.controller.store.loading import Loaded, load_state
+from weightctl.controller.store.rows import read_members
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator
+
+    from weightctl.controller.core.identity import Identity
+    from weightctl.controller.core.observation import Members
+    from weightctl.controller.core.state import WeightState
+    from weightctl.controller.store.evidence import EvidenceRow
+
+
+class StoredState:
+    """One consistent look at a state directory; valid inside `read_state`'s `with` block."""
+
+    def __init__(self, connection: sqlite3.Connection, loaded: Loaded, problem: str) -> None:
+        self._connection = connection
+        self.state: WeightState = loaded.state
+        self.holder = loaded.header.store_id
+        """The store's uuid."""
+        self.term = loaded.header.term
+        self.last_sequence = loaded.last_sequence
+        self.folded_sequence = loaded.header.folded_sequence
+        """Entries up to this one live in the snapshot only."""
+        self.problem = problem
+        """Why later entries could not be read, in three lines; empty when all is well."""
+
+    def members(self, group_id: str, tenant_id: str = DEFAULT_TENANT) -> Members:
+        """Members of a group in key order, empty for an unknown one.  Raises StateDirectoryError.
+
+        A managed group is found whatever its tenant.
+        """
+        owner = self.state.groups.get(group_id)
+        owning_tenant = tenant_id if owner is None else owner.tenant_id
+        return read_members(self._connection, owning_tenant, group_id)
+
+    def evidence(self, identity: Identity) -> tuple[EvidenceRow, ...]:
+        """The justified drops kept for a revision, oldest first.  Raises StateDirectoryError."""
+        return read_evidence(self._connection, identity)
+
+    def tier_epochs(self) -> dict[str, str]:
+        """The last seen epoch by tier name."""
+        return read_epochs(self._connection)
+
+
+@contextmanager
+def read_state(state_dir: str | os.PathLike[str]) -> Iterator[StoredState]:
+    """Look at a state directory.  Raises StateDirectoryError when there is nothing to read."""
+    with open_reader(Path(state_dir)) as (connection, path):
+        loaded = load_state(connection, path)
+        problem = "" if loaded.damage is None else str(loaded.damage)
+        try:
+            watermark.check(path.parent, loaded.header.store_id, loaded.last_sequence)
+        except StateDirectoryError as error:
+            problem = problem or str(error)
+        yield StoredState(connection, loaded, problem)
+
+
+@contextmanager
+def open_reader(folder: Path) -> Iterator[tuple[sqlite3.Connection, Path]]:
+    """A reading connection to the database of `folder`, and its path."""
+    path = folder / DATABASE_NAME
+    if not path.exists():
+        raise StateDirectoryError(
+            f"{folder} holds no state",
+            f"NoState: there is no {DATABASE_NAME} in it",
+            "name the state directory that weightctl runs with, or import a model first",
+        )
+    try:
+        connection = _connected(path)
+    except sqlite3.Error as error:
+        raise _unreadable(path, error) from error
+    try:
+        if not check_version(connection, path):
+            raise StateDirectoryError(
+                f"{path} holds no state yet", "NoState: it is empty", "import a model first"
+            )
+        yield connection, path
+    except sqlite3.Error as error:
+        raise _unreadable(path, error) from error
+    finally:
+        connection.close()
+
+
+def _connected(path: Path) -> sqlite3.Connection:
+    """Connect; where not even the index beside the file may be made, read the file as it lies.
+
+    Without a write-ahead log the file alone is the whole state.
+    """
+    connection = connect_reader(path)
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    except sqlite3.OperationalError:
+        connection.close()
+        log = path.with_name(f"{path.name}-wal")
+        if log.exists() and log.stat().st_size:
+            raise
+        return connect_reader(path, immutable=True)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _unreadable(path: Path, error: sqlite3.Error) -> StateDirectoryError:
+    return StateDirectoryError(
+        f"{path} cannot be read",
+        f"StateDirectory: {error} ({getattr(error, 'sqlite_errorname', 'SQLITE_ERROR')})",
+        "check permissions and the disk; if it is damaged, restore a snapshot into a fresh directory",
+    )

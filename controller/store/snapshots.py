@@ -1,0 +1,124 @@
+"""Export and restore of the whole state, to memory and to files.  Layer: store.
+
+Both keep every mutation out while they look or replace, so the weight state, the object directory
+and the boundary of the log belong to one moment (CONTRACT 7.4). A restore is validated wholly
+before anything is written, and is one transaction.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from anyio import CancelScope, to_thread
+
+from weightctl.controller.core.identity import text_bytes
+from weightctl.controller.core.oplog import LeaseUpsert, MetadataUpsert
+from weightctl.controller.core.snapshot import export_snapshot, restore_snapshot
+from weightctl.controller.store.archive import Archive, read_archive, write_archive
+from weightctl.controller.store.commit import Replacement, RowChange, replace_all
+from weightctl.controller.store.engine import entry_of
+from weightctl.controller.store.rows import OBJECTS, GroupRow, all_objects
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from weightctl.controller.core.records import Snapshot
+    from weightctl.controller.core.state import WeightState
+    from weightctl.controller.store.archive import StoredObject
+    from weightctl.controller.store.commit import EntryDraft
+    from weightctl.controller.store.connection import StoreConnection
+    from weightctl.controller.store.engine import Engine
+
+
+class Snapshots:
+    """Snapshots of one open store."""
+
+    def __init__(self, engine: Engine, reader: StoreConnection, holder: str) -> None:
+        self._engine = engine
+        self._reader = reader
+        self._holder = holder
+
+    async def export(self) -> Snapshot:
+        """The weight state of one moment (CONTRACT 3.18)."""
+        async with self._engine.locks.exclusive():
+            return await to_thread.run_sync(export_snapshot, self._engine.state)
+
+    async def restore(self, snapshot: Snapshot) -> None:
+        """Replace the weight state, all or nothing; the object directory stays as it is."""
+        await self._replace(snapshot, None)
+
+    async def save(self, path: Path) -> Archive:
+        """Write state and directory of one moment to a file, durable when it returns."""
+        async with self._engine.locks.exclusive():
+            archive = Archive(
+                weights=await to_thread.run_sync(export_snapshot, self._engine.state),
+                objects=tuple(await self._reader.run(all_objects)),
+                holder=self._holder,
+                sequence=self._engine.journal.last_sequence,
+                created_ms=self._engine.clock.wall_ms(),
+            )
+        await to_thread.run_sync(write_archive, path, archive)
+        return archive
+
+    async def load(self, path: Path) -> Archive:
+        """Replace state and directory by those of a file, all or nothing."""
+        archive = await to_thread.run_sync(read_archive, path)
+        await self._replace(archive.weights, archive.objects)
+        return archive
+
+    async def _replace(self, snapshot: Snapshot, objects: tuple[StoredObject, ...] | None) -> None:
+        engine = self._engine
+        async with engine.locks.exclusive():
+            state = await to_thread.run_sync(restore_snapshot, snapshot)
+            content = await to_thread.run_sync(
+                partial(_replacement, state, objects, time_ms=engine.clock.wall_ms())
+            )
+            with CancelScope(shield=True):  # once submitted it is decided with every lock held
+                await engine.replace(state, partial(replace_all, content))
+        for identity in tuple(state.metadata):
+            engine.announce(identity)
+
+
+def _replacement(
+    state: WeightState, objects: tuple[StoredObject, ...] | None, *, time_ms: int
+) -> Replacement:
+    return Replacement(
+        time_ms=time_ms,
+        entries=tuple(_entries(state)),
+        counters=(state.next_lease_id, state.next_operation_id),
+        changes=() if objects is None else tuple(_object_changes(objects)),
+    )
+
+
+def _entries(state: WeightState) -> Iterator[tuple[str, EntryDraft]]:
+    """The snapshot rows of a state, as folding the whole log would leave them."""
+    for record in state.metadata.values():
+        operation = state.current_operation(record)
+        entry = entry_of(MetadataUpsert(metadata=record, operation=operation))
+        yield entry.key, entry
+    for operation in state.operations.values():
+        record = state.metadata[operation.identity]
+        entry = entry_of(MetadataUpsert(metadata=record, operation=operation))
+        yield f"weight-operation:{operation.operation_id}", entry
+    for lease in state.leases.values():
+        entry = entry_of(LeaseUpsert(lease=lease))
+        yield entry.key, entry
+
+
+def _object_changes(objects: tuple[StoredObject, ...]) -> Iterator[RowChange]:
+    yield RowChange(OBJECTS["clear_objects"], ())
+    yield RowChange(OBJECTS["clear_groups"], ())
+    groups: dict[tuple[str, str], GroupRow] = {}
+    rows = []
+    for tenant_id, group_id, row in objects:
+        name = (tenant_id, group_id)
+        group = groups.get(name) or GroupRow(number=len(groups) + 1)
+        groups[name] = group.changed(added=(row,))
+        rows.append((group.number, *row))
+    values = [
+        (group.number, text_bytes(tenant_id), text_bytes(group_id), group.objects, group.digest)
+        for (tenant_id, group_id), group in groups.items()
+    ]
+    yield RowChange(OBJECTS["write_group"], values, many=True)
+    yield RowChange(OBJECTS["insert_object"], rows, many=True)
