@@ -34,6 +34,8 @@ SCALAR = "safetensors:scalar"
 """Fingerprint of a tensor without dimensions; the manifest holds it with the shape [1]."""
 PAYLOAD_BYTES_MIN = max(ITEM_BYTES.values())
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_WALL_MS_MAX = 253_402_300_799_999
+"""The last millisecond that a calendar year of four digits has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +115,8 @@ def build_manifest(
 
 def created_at(wall_ms: int) -> str:
     """A record's creation time as the manifest spells it."""
-    text = (_EPOCH + timedelta(milliseconds=wall_ms)).isoformat(timespec="milliseconds")
+    time = _EPOCH + timedelta(milliseconds=min(wall_ms, _WALL_MS_MAX))
+    text = time.isoformat(timespec="milliseconds")
     return text.replace("+00:00", "Z")
 
 
