@@ -62,6 +62,7 @@ class WorkerProcess:
         self._loop = asyncio.get_running_loop()
         self._number = -1
         self._answer: asyncio.Future[Any] | None = None
+        self._last: tuple[Call, float] | None = None
         self._settling: list[asyncio.Future[None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._received = bytearray()
@@ -88,6 +89,18 @@ class WorkerProcess:
         if self.gone:
             raise TransientError(f"{self.name}: `{call[0]}` was not sent", "its worker was lost")
         return self._send(call, call[0], deadline_s)
+
+    def finish_with(self, call: Call, deadline_s: float) -> None:
+        """Have a last call done before the worker is free again, now or after the present one.
+
+        Nobody hears its answer.
+        """
+        if self.gone:
+            return
+        if self.busy:
+            self._last = (call, deadline_s)
+        else:
+            self._send(call, call[0], deadline_s)
 
     async def settled(self) -> None:
         """Wait until it is not busy; no longer than the deadline of what keeps it so."""
@@ -176,7 +189,10 @@ class WorkerProcess:
             self._finish(error=unpack_error(cast("PackedError", content)))
         else:
             self._finish(error=_unknown(self.name, f"an error that was not translated: {content}"))
-        if self.ready:
+        last, self._last = self._last, None
+        if last is not None:
+            self.finish_with(*last)
+        elif self.ready:
             self._on_free(self)
 
     def _booted(self, future: asyncio.Future[Any]) -> None:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 import anyio
 
-from weightctl.adapters.shared.worker_process import WorkerProcess
+from weightctl.adapters.shared.worker_process import Call, WorkerProcess
 from weightctl.controller.errors import ReconcileError, ThrottledError, TransientError
 from weightctl.controller.ports import PIECE_BYTES
 
@@ -67,11 +67,12 @@ class WorkerLimits:
 class WorkerLease:
     """One worker for the sole use of one task, with its buffer.  Made by `WorkerPool.lease`."""
 
-    __slots__ = ("_deadline_s", "_worker")
+    __slots__ = ("_at_end", "_deadline_s", "_worker")
 
     def __init__(self, worker: WorkerProcess, deadline_s: float) -> None:
         self._worker = worker
         self._deadline_s = deadline_s
+        self._at_end: Call | None = None
 
     @property
     def buffer(self) -> memoryview:
@@ -91,6 +92,21 @@ class WorkerLease:
         request = (method.__name__, args, kwargs)
         answer: R = await self._worker.request(request, self._deadline_s)
         return answer
+
+    def at_end(
+        self, method: Callable[Concatenate[Any, P], Any] | None, *args: P.args, **kwargs: P.kwargs
+    ) -> None:
+        """What the worker does last, however the lease ends, also when it is cancelled.
+
+        It is sent then and not waited for; None takes it back.  For letting go of what a series of
+        calls holds open in the engine.
+        """
+        self._at_end = None if method is None else (method.__name__, args, kwargs)
+
+    def end(self) -> None:
+        """Called by the pool."""
+        if self._at_end is not None:
+            self._worker.finish_with(self._at_end, self._deadline_s)
 
 
 class WorkerPool:
@@ -161,10 +177,12 @@ class WorkerPool:
         async with self._transfers if transfer else nullcontext():
             worker = await self._take()
             self._leased.add(worker)
+            lease = WorkerLease(worker, deadline_s or self._limits.deadline_s)
             try:
-                yield WorkerLease(worker, deadline_s or self._limits.deadline_s)
+                yield lease
             finally:
                 self._leased.discard(worker)
+                lease.end()
                 self._offer(worker)
 
     async def _take(self) -> WorkerProcess:

@@ -52,6 +52,9 @@ class Engine:
             time.sleep(0.001)
         return path
 
+    def touch(self, path: str) -> None:
+        Path(path).touch()
+
     def open_blocked(self, fifo: str) -> None:
         """Blocks in open(2) until the other end is opened."""
         with Path(fifo).open("rb"):

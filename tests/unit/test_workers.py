@@ -160,6 +160,38 @@ async def test_a_lease_goes_on_after_a_cancelled_call_when_that_has_ended(
         assert await worker.call(Engine.echo, 7) == [7]
 
 
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_the_last_call_of_a_lease_is_made_before_the_worker_is_used_again(
+    tmp_path: Path, cancelled: bool
+) -> None:
+    go, last = tmp_path / "go", tmp_path / "last"
+
+    async def leased(pool: WorkerPool) -> None:
+        async with pool.lease() as worker:
+            worker.at_end(Engine.touch, str(last))
+            await worker.call(Engine.wait_for, str(go))
+
+    async with make_pool(workers=1) as pool:
+        task = asyncio.create_task(leased(pool))
+        while not pool.pids:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        if cancelled:
+            task.cancel()
+        await anyio.to_thread.run_sync(go.touch)
+        await asyncio.wait([task])
+        if not cancelled:
+            assert await pool.call(Engine.wait_for, str(last)) == str(last)
+
+
+async def test_a_last_call_can_be_taken_back(pool: WorkerPool, tmp_path: Path) -> None:
+    last = tmp_path / "last"
+    async with pool.lease() as worker:
+        worker.at_end(Engine.touch, str(last))
+        worker.at_end(None)
+    await pool.call(Engine.echo, 1)
+    assert not await anyio.Path(last).exists()
+
+
 async def test_a_caller_that_is_cancelled_while_it_waits_takes_no_worker_with_it(
     tmp_path: Path,
 ) -> None:

@@ -1,0 +1,54 @@
+"""Moving bytes through two buffers: one is filled while the other is drained.  Layer: adapters.
+
+Invariant: a buffer is drained only after it was filled, in order of the offsets, and filled again
+only after it was drained; the first failure ends both sides and is raised as it is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import anyio
+
+from weightctl.controller.ports import PIECE_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    Side = Callable[[int, int, int], Coroutine[Any, Any, None]]
+
+
+async def pump(size_bytes: int, fill: Side, drain: Side, *, piece_bytes: int = PIECE_BYTES) -> None:
+    """Move `size_bytes` in pieces of `piece_bytes`, the last one smaller.
+
+    `fill(slot, offset, size)` and `drain(slot, offset, size)`: slot 0 or 1, the piece's first byte
+    and its length.
+    """
+    filled: tuple[int, int, int] | None = None
+    for number, offset in enumerate(range(0, size_bytes, piece_bytes)):
+        piece = (number % 2, offset, min(piece_bytes, size_bytes - offset))
+        if filled is None:
+            await fill(*piece)
+        else:
+            await _both(drain, filled, fill, piece)
+        filled = piece
+    if filled is not None:
+        await drain(*filled)
+
+
+async def _both(
+    one: Side, one_piece: tuple[int, int, int], other: Side, other_piece: tuple[int, int, int]
+) -> None:
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(one, *one_piece)
+            await other(*other_piece)
+    except BaseExceptionGroup as group:
+        _raise_first(group)
+
+
+def _raise_first(group: BaseExceptionGroup[BaseException]) -> NoReturn:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    raise error from None
