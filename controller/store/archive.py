@@ -120,7 +120,7 @@ def decode_archive(raw: bytes) -> Archive:
 def read_archive(path: str | os.PathLike[str]) -> Archive:
     """Read and check a snapshot file; blocking.
 
-    Raises INVALID_ARGUMENT for what is no valid snapshot, StateDirectoryError when it is unreadable.
+    Raises INVALID_ARGUMENT for what is no valid snapshot, StateDirectoryError for unreadable ones.
     """
     try:
         raw = Path(path).read_bytes()

@@ -125,5 +125,5 @@ def _unreadable(path: Path, error: sqlite3.Error) -> StateDirectoryError:
     return StateDirectoryError(
         f"{path} cannot be read",
         f"StateDirectory: {error} ({getattr(error, 'sqlite_errorname', 'SQLITE_ERROR')})",
-        "check permissions and the disk; if it is damaged, restore a snapshot into a fresh directory",
+        "check permissions and the disk; from a damaged one restore a snapshot elsewhere",
     )

@@ -22,6 +22,7 @@ from weightctl.controller.store.rows import OBJECTS, GroupRow, all_objects
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from weightctl.controller.core.records import Snapshot
     from weightctl.controller.core.state import WeightState
