@@ -1,10 +1,10 @@
 """Real time and real chance: the only implementations of Clock and Entropy.  Layer: ports.
 
 Everything else takes a `Clock` or an `Entropy`, so that the same code runs under a virtual clock.
+What a command that only asks does not need is imported where it is used.
 """
 
-import random
-import secrets
+import os
 import time
 
 NAP_S_MAX = 3600.0
@@ -24,7 +24,7 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         """Sleep by the monotonic clock; returns early (never late) for more than an hour."""
-        import anyio  # noqa: PLC0415 - a command that only asks reads the clock and needs no loop
+        import anyio  # noqa: PLC0415 - see above
 
         await anyio.sleep(min(max(seconds, 0.0), NAP_S_MAX))
 
@@ -33,7 +33,9 @@ class SystemEntropy:
     """The operating system's random source for tokens; a seeded-from-it generator for jitter."""
 
     def __init__(self) -> None:
-        self._jitter = random.Random(secrets.randbits(128))  # noqa: S311 - jitter is no secret
+        from random import Random  # noqa: PLC0415 - see above
+
+        self._jitter = Random(os.urandom(16))  # noqa: S311 - jitter is no secret
 
     def random(self) -> float:
         """Uniform in [0, 1)."""
@@ -41,4 +43,4 @@ class SystemEntropy:
 
     def token(self, size_bytes: int) -> str:
         """A fresh hexadecimal token of that many random bytes."""
-        return secrets.token_hex(size_bytes)
+        return os.urandom(size_bytes).hex()

@@ -8,9 +8,9 @@ A command imports this module for its types only.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NotRequired
 
-from typing_extensions import NotRequired, TypedDict  # pydantic reads the one of `typing` from Python 3.12 on
+from typing_extensions import TypedDict  # pydantic reads the one of `typing` from Python 3.12 on
 
 
 class Document(TypedDict):
@@ -385,14 +385,17 @@ class ExitCodes(Document):
 
 
 class Error(Document):
-    """A failure, on stderr; `code` is the contract's error code where there is one."""
+    """A failure, on stderr; `code` is the contract's error code where there is one.
+
+    The exit code follows from the two; on the control socket it is left to the client.
+    """
 
     code: str | None
     reason: str
     what: str
     why: str
     todo: str
-    exitCode: int
+    exitCode: NotRequired[int]
 
 
 KINDS: dict[str, type] = {

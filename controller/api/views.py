@@ -15,7 +15,7 @@ from weightctl.controller.core.identity import (
     payload_prefix,
     revision_record_key,
 )
-from weightctl.controller.errors import WeightctlError, WeightError
+from weightctl.controller.errors import ErrorCode, WeightctlError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -216,15 +216,20 @@ def snapshot(action: str, path: Path, weights: Snapshot) -> doc.SnapshotReport:
     }
 
 
-def error(failure: WeightctlError, exit_code: int) -> doc.Error:
+def error(failure: WeightctlError) -> doc.Error:
     """A failure in its three parts."""
     return {
         "apiVersion": API_VERSION,
         "kind": "Error",
-        "code": failure.code.name if isinstance(failure, WeightError) else None,
+        "code": _code(failure),
         "reason": failure.reason,
         "what": failure.what,
         "why": failure.why,
         "todo": failure.todo,
-        "exitCode": exit_code,
     }
+
+
+def _code(failure: WeightctlError) -> str | None:
+    """The contract's code; an error that came over the control socket carries its text."""
+    code = getattr(failure, "code", None)
+    return code.name if isinstance(code, ErrorCode) else code

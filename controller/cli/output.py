@@ -67,7 +67,7 @@ class Console:
 
     def failure(self, failure: WeightctlError) -> exit_codes.ExitCode:
         """Print an exception of weightctl and give its exit code."""
-        error = views.error(failure, 0)
+        error = views.error(failure)
         code = exit_codes.of(error["code"], error["reason"])
         self.error({**error, "exitCode": code})
         return code

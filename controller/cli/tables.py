@@ -98,8 +98,7 @@ def _is_plain(value: object) -> bool:
 
 
 def _label(key: str) -> str:
-    for unit in ("Ms", "Bytes"):
-        key = key.removesuffix(unit)
+    key = key.removesuffix("Ms")
     return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in key).strip()
 
 
@@ -113,7 +112,7 @@ def _scalar(key: str, value: object) -> str:
     if key.endswith("Ms") and isinstance(value, int):
         return time_text(value)
     if key.endswith("Bytes") and isinstance(value, int):
-        return f"{size_text(value)} ({value})"
+        return f"{value} ({size_text(value)})"
     if key == "seconds" and isinstance(value, float):
         return duration_text(value)
     return _visible(value)

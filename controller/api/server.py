@@ -1,0 +1,186 @@
+"""The answering end of the control socket.  Layer: api.
+
+Bounded in every direction: connections at once, bytes of a request, time to say it.  A request that
+fails in an unforeseen way answers `Internal` and never takes the controller with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from anyio import to_thread
+from anyio.abc import SocketAttribute, SocketListener
+from anyio.streams.buffered import BufferedByteReceiveStream
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from weightctl.controller.api import views, wire
+from weightctl.controller.errors import ErrorCode, WeightctlError, WeightError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from anyio.abc import SocketStream, TaskStatus
+
+    from weightctl.controller.api import documents as doc
+
+    Emit = Callable[[Mapping[str, Any]], None]
+    Handler = Callable[[str, Mapping[str, Any], Emit], Awaitable[doc.Document]]
+
+CONNECTIONS_MAX = 64
+_FRAMES_AHEAD = 64
+_log = logging.getLogger(__name__)
+
+
+class InternalError(WeightctlError):
+    """Something that should not happen did; the log has the trace."""
+
+    reason = "Internal"
+
+
+class Request(BaseModel):
+    """The one line that a client sends."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    version: int
+    verb: str
+    params: dict[str, Any] = {}
+
+
+async def serve(
+    state_dir: str, handle: Handler, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+) -> None:
+    """Answer requests until cancelled; the caller holds the state directory's lock.
+
+    `handle(verb, params, emit)` does one request; it is cancelled when its client goes away.
+    """
+    folder = await to_thread.run_sync(wire.open_folder, state_dir)
+    slots = anyio.CapacityLimiter(CONNECTIONS_MAX)
+
+    async def answer(stream: SocketStream) -> None:
+        async with stream, slots:
+            try:
+                await _converse(stream, handle)
+            except* (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+                _log.debug("a client of the control socket went away")
+
+    try:
+        bound = await to_thread.run_sync(_bind, folder)
+        async with await SocketListener.from_socket(bound) as listener:
+            task_status.started()
+            await listener.serve(answer)
+    finally:
+        with anyio.CancelScope(shield=True):
+            await anyio.Path(wire.socket_path(folder)).unlink(missing_ok=True)
+        os.close(folder)
+
+
+def _bind(folder: int) -> socket.socket:
+    """Listen under another name first, so that nobody meets the socket before it is private."""
+    path = wire.socket_path(folder)
+    draft = f"{path}.new"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(draft)  # noqa: PTH108 - the path runs through a descriptor
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        bound.bind(draft)
+        os.chmod(draft, 0o600)  # noqa: PTH101 - as above
+        bound.listen(CONNECTIONS_MAX)
+        bound.settimeout(0)
+        os.rename(draft, path)  # noqa: PTH104 - as above
+    except BaseException:
+        bound.close()
+        raise
+    return bound
+
+
+async def _converse(stream: SocketStream, handle: Handler) -> None:
+    if not wire.is_trusted(stream.extra(SocketAttribute.raw_socket)):  # noqa: S610 - not Django
+        return
+    lines = BufferedByteReceiveStream(stream)
+    try:
+        request = await _read(lines)
+    except WeightctlError as refusal:
+        await stream.send(wire.encode({"error": views.error(refusal)}))
+        return
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_cancel_when_closed, lines, tasks.cancel_scope)
+        last = await _carry_out(stream, handle, request)
+        await stream.send(_bounded(last))
+        tasks.cancel_scope.cancel()
+
+
+async def _read(lines: BufferedByteReceiveStream) -> Request:
+    what = "the request on the control socket"
+    try:
+        with anyio.fail_after(wire.REQUEST_DEADLINE_S):
+            line = await lines.receive_until(b"\n", wire.REQUEST_BYTES_MAX)
+        request = Request.model_validate(wire.decode(line))
+    except (ValueError, ValidationError, TimeoutError, anyio.DelimiterNotFound) as error:
+        raise _refused(what, f"it is not one JSON line of the protocol: {error}") from None
+    except anyio.IncompleteRead:
+        raise _refused(what, "it ends in the middle") from None
+    if request.version != wire.PROTOCOL_VERSION:
+        why = f"it speaks version {request.version}, this one {wire.PROTOCOL_VERSION}"
+        raise _refused(what, why)
+    return request
+
+
+async def _cancel_when_closed(lines: BufferedByteReceiveStream, scope: anyio.CancelScope) -> None:
+    """Nothing more is expected; whatever comes, even the end, means that nobody waits."""
+    with contextlib.suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+        await lines.receive(1)
+    scope.cancel()
+
+
+async def _carry_out(stream: SocketStream, handle: Handler, request: Request) -> dict[str, Any]:
+    """Run the handler, forwarding what it emits; a slow client loses progress, not the result."""
+    send, frames = anyio.create_memory_object_stream[Mapping[str, Any]](_FRAMES_AHEAD)
+
+    def emit(frame: Mapping[str, Any]) -> None:
+        with contextlib.suppress(anyio.WouldBlock):
+            send.send_nowait(frame)
+
+    async def forward() -> None:
+        async with frames:
+            async for frame in frames:
+                await stream.send(wire.encode(frame))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(forward)
+        async with send:
+            return await _outcome(handle, request, emit)
+    raise AssertionError  # a task group passes no exception over
+
+
+async def _outcome(handle: Handler, request: Request, emit: Emit) -> dict[str, Any]:
+    try:
+        return {"result": await handle(request.verb, request.params, emit)}
+    except WeightctlError as failure:
+        return {"error": views.error(failure)}
+    except Exception as failure:  # noqa: BLE001 - logged; one request must not end the loop
+        _log.exception("%s failed in an unforeseen way", request.verb)
+        internal = InternalError(
+            f"{request.verb} failed in the running controller",
+            f"{InternalError.reason}: {type(failure).__name__}: {failure}",
+            "see the log of `weightctl run`; look at the revision before trying again",
+        )
+        return {"error": views.error(internal)}
+
+
+def _bounded(frame: dict[str, Any]) -> bytes:
+    line = wire.encode(frame)
+    if len(line) <= wire.REPLY_BYTES_MAX:
+        return line
+    why = f"it has {len(line)} bytes, the protocol carries {wire.REPLY_BYTES_MAX}"
+    return wire.encode({"error": views.error(_refused("the answer", why))})
+
+
+def _refused(what: str, why: str) -> WeightError:
+    return WeightError(ErrorCode.INVALID_ARGUMENT, what, why, "use a weightctl of the same version")

@@ -1,0 +1,101 @@
+"""Verbs that only ask: answered from the state directory, without a lock, in little time.
+
+Layer: cli.  Nothing here imports an event loop; a test holds that.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from weightctl.controller.api import reads
+from weightctl.controller.cli.exit_codes import ExitCode
+from weightctl.controller.cli.settings import load_config
+from weightctl.controller.clock import SystemClock
+from weightctl.controller.core.identity import parse_identity
+from weightctl.controller.store.reading import read_state
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from weightctl.controller.cli.output import Console
+    from weightctl.controller.store.reading import StoredState
+
+
+@contextmanager
+def _stored(args: argparse.Namespace, console: Console) -> Iterator[StoredState]:
+    with read_state(load_config(args).state_dir) as stored:
+        if stored.problem:
+            console.note(f"warning: shown is the state before the damage\n{stored.problem}")
+        yield stored
+
+
+def _now_ms() -> int:
+    return SystemClock().wall_ms()
+
+
+def get(args: argparse.Namespace, console: Console) -> int:
+    """Show one record."""
+    identity = parse_identity(args.identity)
+    with _stored(args, console) as stored:
+        console.document(reads.get(stored.state, identity, _now_ms()))
+    return ExitCode.OK
+
+
+def list_(args: argparse.Namespace, console: Console) -> int:
+    """List one resource, or everything."""
+    with _stored(args, console) as stored:
+        page = {"page_token": args.page_token, "limit": args.limit, "now_ms": _now_ms()}
+        if args.resource is None:
+            console.document(reads.list_all(stored.state, **page))
+        else:
+            console.document(reads.list_one(stored.state, args.resource, **page))
+    return ExitCode.OK
+
+
+def describe(args: argparse.Namespace, console: Console) -> int:
+    """Show all that is held about one revision."""
+    identity = parse_identity(args.identity)
+    with _stored(args, console) as stored:
+        document = reads.describe(stored, identity, limit=args.limit, now_ms=_now_ms())
+        console.document(document)
+    return ExitCode.OK
+
+
+def explain(args: argparse.Namespace, console: Console) -> int:
+    """Say what holds a revision, as far as its record tells."""
+    from weightctl.controller.api import explain as api
+
+    identity = parse_identity(args.identity)
+    policy = load_config(args).policy()
+    with _stored(args, console) as stored:
+        document = api.explain(stored.state, identity, policy, now_ms=_now_ms())
+    console.document(document)
+    return ExitCode.OK
+
+
+def leases(args: argparse.Namespace, console: Console) -> int:
+    """List leases."""
+    identity = None if args.identity is None else parse_identity(args.identity)
+    with _stored(args, console) as stored:
+        console.document(reads.leases(stored.state, identity, _now_ms()))
+    return ExitCode.OK
+
+
+def oplog_show(args: argparse.Namespace, console: Console) -> int:
+    """Print entries of the op-log."""
+    from weightctl.controller.store.oplog import read_log
+
+    log = read_log(load_config(args).state_dir, args.start)
+    console.document(reads.oplog_page(log, args.limit))
+    return ExitCode.OK
+
+
+def oplog_verify(args: argparse.Namespace, console: Console) -> int:
+    """Read and replay the whole op-log; INTEGRITY when it is damaged."""
+    from weightctl.controller.store.oplog import verify_log
+
+    report = verify_log(load_config(args).state_dir)
+    console.document(reads.oplog_report(report))
+    return ExitCode.OK if report.ok else ExitCode.INTEGRITY
