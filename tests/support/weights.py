@@ -203,7 +203,8 @@ class World:
             "expected_logical_bytes": LOGICAL_BYTES,
             "now_ms": self.now,
         }
-        return self._published(prepare_begin(self.state, **{**arguments, **changes}))  # type: ignore[arg-type]
+        mutation = prepare_begin(self.state, **{**arguments, **changes})  # type: ignore[arg-type]
+        return self._published(mutation)
 
     def commit(
         self, generation: int = 1, of: Identity = ID, manifest: ManifestReference | None = None
