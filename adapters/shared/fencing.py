@@ -1,0 +1,80 @@
+"""Which terms a root has served, so that an older holder of the same name is refused.
+
+Layer: adapters, shared; blocking.  Owns `weightctl-fence.json`: highest term by holder.
+Invariant: a term is on disk before anything is done for it, and a stored term never goes back, for
+all processes that share the root (as far as the medium honours flock; without it the file is still
+replaced as a whole).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from weightctl.adapters.shared.files import read_small, write_small
+from weightctl.controller.errors import FencedError, TerminalError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from weightctl.controller.ports import Fence
+
+FENCE_FILE = "weightctl-fence.json"
+HOLDERS_MAX = 1024
+
+
+def admit(root_fd: int, fence: Fence, *, durable: bool) -> None:
+    """Let `fence` act under the root, remembering its term.
+
+    Raises FencedError when a higher term of the same holder was served, OSError for the medium.
+    """
+    terms = _load(root_fd)
+    _refuse_older(terms, fence)
+    if terms.get(fence.holder) == fence.term:
+        return
+    with _locked(root_fd):
+        terms = _load(root_fd)
+        _refuse_older(terms, fence)
+        terms.pop(fence.holder, None)
+        terms[fence.holder] = fence.term  # last: the longest unused holders are forgotten first
+        kept = dict(list(terms.items())[-HOLDERS_MAX:])
+        write_small(root_fd, FENCE_FILE, json.dumps(kept).encode(), durable=durable)
+
+
+def _refuse_older(terms: dict[str, int], fence: Fence) -> None:
+    served = terms.get(fence.holder, fence.term)
+    if served > fence.term:
+        raise FencedError(
+            f"term {fence.term} of holder {fence.holder}",
+            f"term {served} has already been served here",
+            "a newer process has taken over; this one must stop acting",
+        )
+
+
+def _load(root_fd: int) -> dict[str, int]:
+    raw = read_small(root_fd, FENCE_FILE)
+    if raw is None:
+        return {}
+    try:
+        terms = json.loads(raw)
+        return {str(holder): int(term) for holder, term in terms.items()}
+    except (ValueError, TypeError, AttributeError):
+        raise TerminalError(
+            f"{FENCE_FILE} of the tier cannot be read",
+            "it is damaged",
+            "stop every controller that uses this root, then remove the file",
+        ) from None
+
+
+@contextmanager
+def _locked(root_fd: int) -> Iterator[None]:
+    lock_fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=root_fd)
+    try:
+        with suppress(OSError):  # not every shared medium has locks
+            fcntl.flock(lock_fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock_fd)

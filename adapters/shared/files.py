@@ -1,0 +1,104 @@
+"""Small file primitives relative to an open folder.  Layer: adapters, shared; blocking.
+
+Invariant: everything is addressed by the descriptor of its folder and symbolic links are never
+followed below a root, so what is read belongs to the medium whose marker was checked.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from weightctl.controller.errors import UnknownOutcomeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+NEW_FILE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_LOST_ANSWER = frozenset({errno.EIO, errno.ETIMEDOUT, errno.ESTALE})
+SMALL_BYTES_MAX = 1024 * 1024
+
+
+@contextmanager
+def folder(parent_fd: int, name: str) -> Iterator[int]:
+    """Descriptor of a folder under `parent_fd`.  Raises FileNotFoundError, OSError."""
+    fd = os.open(name, FOLDER_FLAGS, dir_fd=parent_fd)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def open_or_make_folder(parent_fd: int, name: str, *, durable: bool) -> int:
+    """Descriptor of a folder, made (durably, if asked) when it is not there."""
+    try:
+        return os.open(name, FOLDER_FLAGS, dir_fd=parent_fd)
+    except FileNotFoundError:
+        with suppress(FileExistsError):
+            os.mkdir(name, 0o755, dir_fd=parent_fd)
+        if durable:
+            os.fsync(parent_fd)
+        return os.open(name, FOLDER_FLAGS, dir_fd=parent_fd)
+
+
+def read_small(folder_fd: int, name: str) -> bytes | None:
+    """Whole content of a small file; None when it is not there.  Raises OSError."""
+    try:
+        fd = os.open(name, FILE_FLAGS, dir_fd=folder_fd)
+    except FileNotFoundError:
+        return None
+    try:
+        return os.read(fd, SMALL_BYTES_MAX)
+    finally:
+        os.close(fd)
+
+
+def write_small(folder_fd: int, name: str, content: bytes, *, durable: bool) -> None:
+    """Write or replace a small file as a whole.  Raises OSError."""
+    fresh = f"{name}.new"
+    with suppress(FileNotFoundError):
+        os.unlink(fresh, dir_fd=folder_fd)
+    fd = os.open(fresh, NEW_FILE_FLAGS, 0o644, dir_fd=folder_fd)
+    try:
+        write_at(fd, memoryview(content), 0)
+        if durable:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+    os.rename(fresh, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
+    if durable:
+        os.fsync(folder_fd)
+
+
+def rename_in(folder_fd: int, name: str, new_name: str) -> None:
+    """Rename within a folder.  UnknownOutcomeError for a lost answer, OSError for a refusal."""
+    try:
+        os.rename(name, new_name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
+    except OSError as error:
+        if error.errno not in _LOST_ANSWER:
+            raise
+        raise UnknownOutcomeError(
+            f"renaming {name!r}", f"{error.strerror}: it may have happened", "observe again"
+        ) from error
+
+
+def read_at(fd: int, view: memoryview, offset: int) -> int:
+    """Fill `view` from byte `offset` as far as the file goes; the number of bytes read."""
+    done = 0
+    while done < len(view):
+        count = os.preadv(fd, [view[done:]], offset + done)
+        if count == 0:
+            break
+        done += count
+    return done
+
+
+def write_at(fd: int, view: memoryview, offset: int) -> None:
+    """Write all of `view` at byte `offset`.  Raises OSError."""
+    done = 0
+    while done < len(view):
+        done += os.pwrite(fd, view[done:], offset + done)

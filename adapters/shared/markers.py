@@ -1,0 +1,205 @@
+"""The marker of a tier's root: which medium this is.  Layer: adapters, shared; blocking.
+
+Owns `weightctl-tier.json` (format version, uuid, kind) and, in the controller's state directory,
+the uuid that a persistent tier had when it was first used.  Invariant: nothing under a root is read
+or changed unless that root, held open by descriptor, carries the expected marker; an unmounted
+folder, a swapped medium or a removed root is therefore `MediumError` (UNKNOWN) and never "empty".
+A root is given a marker only when it is empty and nothing else is remembered for the tier.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weightctl.adapters.shared.files import FOLDER_FLAGS, read_small, write_small
+from weightctl.controller.errors import ConfigError, TransientError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+MARKER_FILE = "weightctl-tier.json"
+FORMAT = 1
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_NOT_CONTENT = frozenset({f"{MARKER_FILE}.new", "lost+found"})
+_ROOT_FLAGS = FOLDER_FLAGS & ~os.O_NOFOLLOW  # the root itself may be reached by a link
+
+
+class MediumError(TransientError):
+    """The expected medium is not under the root now; nothing was read or changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marker:
+    """What a marker file says."""
+
+    uuid: str
+    kind: str
+
+
+class Medium:
+    """One root folder and the medium that is expected there.
+
+    remembered: file in the state directory that keeps the uuid of a persistent medium over
+    restarts; None for one that may forget (memory), which is begun anew when it has gone.
+    """
+
+    def __init__(self, root: Path, kind: str, *, remembered: Path | None, durable: bool) -> None:
+        self.root = root
+        self._kind = kind
+        self._remembered = remembered
+        self._durable = durable
+        self._uuid = ""
+
+    def enter(self, token: Callable[[int], str]) -> None:
+        """Learn which medium belongs here; mark a new, empty root.  Raises ConfigError.
+
+        A remembered medium that is away is no error: until it is back, `opened` raises.
+        """
+        try:
+            self._uuid = _read_remembered(self._remembered)
+            if self._uuid:
+                self._refuse_unusable()
+                return
+            self._uuid = self._read_or_make(token)
+            if self._remembered is not None:
+                _write_remembered(self._remembered, self._uuid)
+        except OSError as error:
+            raise ConfigError(
+                f"the root {str(self.root)!r} of a {self._kind} tier cannot be used",
+                f"{error.strerror}: {error.filename}",
+                "correct the path or its permissions",
+            ) from error
+
+    def epoch(self) -> str:
+        """Changes when this tier may have forgotten what it held."""
+        return self._uuid if self._remembered is not None else f"{boot_id()}:{self._uuid}"
+
+    @contextmanager
+    def opened(self) -> Iterator[int]:
+        """Descriptor of the root, checked to be the expected medium.
+
+        Raises MediumError when it is not there, OSError.
+        """
+        try:
+            root_fd = os.open(self.root, _ROOT_FLAGS)
+        except FileNotFoundError:
+            raise self._away("the folder is not there") from None
+        try:
+            try:
+                marker = _read_marker(root_fd, self.root)
+            except ConfigError as error:
+                raise MediumError(error.what, error.why, error.todo) from None
+            if marker is None:
+                raise self._away(f"{MARKER_FILE} is missing, so it may not be mounted")
+            if marker.uuid != self._uuid:
+                raise self._away(f"it is medium {marker.uuid}, expected {self._uuid or 'another'}")
+            yield root_fd
+        finally:
+            os.close(root_fd)
+
+    def _away(self, why: str) -> MediumError:
+        todo = "mount the medium again"
+        if self._remembered is not None:
+            todo += (
+                f"; to begin with another one, stop the controller and remove {self._remembered}"
+            )
+        return MediumError(f"the medium under {str(self.root)!r} is away", why, todo)
+
+    def _refuse_unusable(self) -> None:
+        """A medium that is there must be one that can be used; one that is away may come back."""
+        try:
+            root_fd = os.open(self.root, _ROOT_FLAGS)
+        except FileNotFoundError:
+            return
+        try:
+            marker = _read_marker(root_fd, self.root)
+            if marker is not None:
+                self._check_kind(marker)
+        finally:
+            os.close(root_fd)
+
+    def _read_or_make(self, token: Callable[[int], str]) -> str:
+        self.root.mkdir(mode=0o755, parents=True, exist_ok=True)
+        root_fd = os.open(self.root, _ROOT_FLAGS)
+        try:
+            marker = _read_marker(root_fd, self.root)
+            if marker is not None:
+                self._check_kind(marker)
+                return marker.uuid
+            if foreign := _content(root_fd):
+                raise ConfigError(
+                    f"the root {str(self.root)!r} cannot be begun as a {self._kind} tier",
+                    f"it has no {MARKER_FILE} and is not empty (it holds {foreign[0]!r})",
+                    "give an empty folder, or mount the medium that belongs there",
+                )
+            uuid = token(16)
+            content = {"format": FORMAT, "kind": self._kind, "uuid": uuid}
+            write_small(root_fd, MARKER_FILE, json.dumps(content).encode(), durable=self._durable)
+            return uuid
+        finally:
+            os.close(root_fd)
+
+    def _check_kind(self, marker: Marker) -> None:
+        if marker.kind != self._kind:
+            raise ConfigError(
+                f"the root {str(self.root)!r} cannot be used as a {self._kind} tier",
+                f"its marker says that it belongs to a {marker.kind} tier",
+                "give each tier a root of its own",
+            )
+
+
+def boot_id() -> str:
+    """Identity of this boot of the machine.  Raises OSError where the kernel gives none."""
+    return _BOOT_ID.read_text(encoding="ascii").strip()
+
+
+def _content(root_fd: int) -> list[str]:
+    with os.scandir(root_fd) as entries:
+        return sorted({entry.name for entry in entries} - _NOT_CONTENT)
+
+
+def _read_marker(root_fd: int, root: Path) -> Marker | None:
+    raw = read_small(root_fd, MARKER_FILE)
+    if raw is None:
+        return None
+    try:
+        content = json.loads(raw)
+        known = int(content["format"]) <= FORMAT
+        marker = Marker(uuid=str(content["uuid"]), kind=str(content["kind"]))
+    except (ValueError, TypeError, KeyError):
+        raise ConfigError(
+            f"the marker of {str(root)!r} cannot be read",
+            f"{MARKER_FILE} is damaged",
+            "restore it: format, kind and uuid as JSON",
+        ) from None
+    if not known:
+        raise ConfigError(
+            f"the root {str(root)!r} cannot be used",
+            f"its format {content['format']} is newer than {FORMAT}",
+            "use a newer weightctl",
+        )
+    return marker
+
+
+def _read_remembered(path: Path | None) -> str:
+    if path is None:
+        return ""
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        return ""
+
+
+def _write_remembered(path: Path, uuid: str) -> None:
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    folder_fd = os.open(path.parent, _ROOT_FLAGS)
+    try:
+        write_small(folder_fd, path.name, uuid.encode("ascii"), durable=True)
+    finally:
+        os.close(folder_fd)

@@ -1,0 +1,147 @@
+"""One root folder with replicas, as this process uses it: the file engine's state.
+
+Layer: adapters, shared; blocking.  The engine is this class and the functions over it, in
+observing, reading, writing and removing; none knows an event loop, so the same engine runs in
+worker threads and, where a medium may hang, in worker processes.  All raise ReconcileError or
+OSError (translate.py); batches answer by Outcome.  Invariants: nothing under a root is touched
+unless its marker is right; a key is claimed from the begin of its writing until its replica is
+durable, and is PARTIAL for that long; what is read here is not dropped from here.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from weightctl.adapters.shared import fencing
+from weightctl.adapters.shared.layout import INSTANCE_BYTES
+from weightctl.adapters.shared.listing import Hints
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from weightctl.adapters.shared.layout import StoredName
+    from weightctl.adapters.shared.listing import GroupListing
+    from weightctl.adapters.shared.markers import Medium
+    from weightctl.adapters.shared.room import Room
+    from weightctl.controller.core.tiers import TierCapacity
+    from weightctl.controller.ports import Fence
+
+
+class Root:
+    """State of one root in this process; every method and engine function is thread-safe.
+
+    durable: whether files and folders are synchronised to the medium before they count;
+    token: fresh hexadecimal text of so many random bytes (`Entropy.token`).
+    """
+
+    def __init__(
+        self, medium: Medium, room: Room, *, durable: bool, token: Callable[[int], str]
+    ) -> None:
+        self.medium = medium
+        self.durable = durable
+        self._token = token
+        self.shaping = threading.Lock()
+        """Held while folders are made for a file or removed because they are empty."""
+        self._lock = threading.Lock()
+        self._room = room
+        self._hints = Hints()
+        self._claims: set[tuple[str, str]] = set()
+        self._readers: Counter[tuple[str, str]] = Counter()
+
+    def enter(self) -> None:
+        """Find or mark the medium.  Raises ConfigError."""
+        self.medium.enter(self._token)
+
+    def admit(self, fence: Fence) -> None:
+        """Refuse a term that is older than one served here.  Raises FencedError, OSError."""
+        with self.medium.opened() as root_fd:
+            fencing.admit(root_fd, fence, durable=self.durable)
+
+    def capacity(self) -> TierCapacity:
+        """Bytes used, free and in all.  Raises MediumError, OSError."""
+        with self.medium.opened() as root_fd, self._lock:
+            return self._room.capacity(root_fd)
+
+    def fresh_instance(self) -> str:
+        """An instance id that no other replica has or will have."""
+        return self._token(INSTANCE_BYTES)
+
+    @contextmanager
+    def accounts(self) -> Iterator[Room]:
+        """The room, locked."""
+        with self._lock:
+            yield self._room
+
+    # --- claims: keys that are being written here ---
+
+    def claim(self, group: str, text: str) -> bool:
+        """Claim a key for writing; False when it is claimed already."""
+        with self._lock:
+            if (group, text) in self._claims:
+                return False
+            self._claims.add((group, text))
+            return True
+
+    def unclaim(self, group: str, text: str) -> None:
+        """End a claim."""
+        with self._lock:
+            self._claims.discard((group, text))
+
+    def claimed(self, group: str) -> frozenset[str]:
+        """Encoded keys of a group that are being written here."""
+        with self._lock:
+            return frozenset(text for owner, text in self._claims if owner == group)
+
+    # --- readers: replicas that are open here ---
+
+    def begin_reading(self, group: str, instance_id: str) -> None:
+        """Hold a replica against dropping from here until `end_reading`."""
+        with self._lock:
+            self._readers[group, instance_id] += 1
+
+    def end_reading(self, group: str, instance_id: str) -> None:
+        """Let it go."""
+        with self._lock:
+            self._readers[group, instance_id] -= 1
+            if not self._readers[group, instance_id]:
+                del self._readers[group, instance_id]
+
+    def is_read(self, group: str, instance_id: str) -> bool:
+        """Whether a replica is open here."""
+        with self._lock:
+            return (group, instance_id) in self._readers
+
+    # --- hints: where to look first ---
+
+    def names(self, group: str, group_fd: int, text: str) -> list[StoredName]:
+        """Files of one key by a listing that shows the folder's last change."""
+        with self._lock:
+            return self._hints.get(group, group_fd).names(text)
+
+    def likely_names(self, group: str, group_fd: int, text: str) -> list[StoredName]:
+        """Files of one key by the last listing and our own changes since; costs no system call."""
+        with self._lock:
+            listing = self._hints.peek(group) or self._hints.get(group, group_fd)
+            return listing.names(text)
+
+    def relist(self, group: str, listing: GroupListing) -> None:
+        """Remember a fresh listing."""
+        with self._lock:
+            self._hints.put(group, listing)
+
+    def moved(
+        self,
+        group: str,
+        group_fd: int,
+        *,
+        gone: StoredName | None = None,
+        come: StoredName | None = None,
+        grown_bytes: int = 0,
+    ) -> None:
+        """Account for a file that we removed, renamed or published."""
+        with self._lock:
+            self._hints.change(group, group_fd, gone, come)
+            self._room.adjust(group, grown_bytes)
