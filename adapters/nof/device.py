@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from weightctl.adapters.nof.allocator import Allocator, Extent, intersect
+from weightctl.adapters.nof.allocator import Allocator, Extent
 from weightctl.adapters.nof.header import read_superblock, write_superblock
 from weightctl.adapters.nof.layout import BLOCK_BYTES, Holder, Superblock, round_up
 from weightctl.adapters.nof.records import (
@@ -120,28 +120,10 @@ class NofDevice:
 
     # --- looking ----------------------------------------------------------------------------------
 
-    def states(self, group_id: str, keys: Sequence[str]) -> tuple[list[Replica | None], list[int]]:
-        """The visible replica of each key, and the indexes of those that are being written."""
-        self._writer.must_work()
-        group = self.catalog.visible.get(group_id, {})
-        found = [group.get(key) for key in keys]
-        if not self._writing:
-            return found, []
-        writing = [i for i, key in enumerate(keys) if (group_id, key) in self._writing]
-        return found, writing
-
-    def alive(self, serials: Iterable[int]) -> list[bool]:
-        """Whether each replica is still there: what was read from its extents was right then."""
-        self._writer.must_work()
-        return [serial in self.catalog.replicas for serial in serials]
-
-    def tickets(self, group_id: str | None = None) -> list[Ticket]:
+    @property
+    def tickets(self) -> tuple[Ticket, ...]:
         """The stores under way."""
-        return [
-            ticket
-            for ticket in self._tickets.values()
-            if group_id is None or ticket.member.group_id == group_id
-        ]
+        return tuple(self._tickets.values())
 
     def capacity(self) -> tuple[int, int, int]:
         """(used, free, total) bytes; used counts whole blocks, kept and not yet proven ones too."""
@@ -190,12 +172,15 @@ class NofDevice:
         free = self._free_bytes()
         if needed > free:
             return NoCapacity(needed_bytes=needed, free_bytes=free)
-        extents = self._allocator.allocate(needed // BLOCK_BYTES)
-        require(extents is not None, "nof allocator", "it has less than it said")
+        extents = self._allocator.allocate(needed // BLOCK_BYTES) or ()
+        require(extents or not needed, "nof allocator", "it has less than it said")
+        if any(self._is_locked(extent) for extent in extents):
+            self._unproven += extents  # a writer that was given up came late; it will end
+            return self._allocate(member)
         self._serials += 1
         claim = self.superblock.claim
         serial = (claim << SERIAL_BITS) + self._serials
-        ticket = Ticket(serial=serial, claim=claim, member=member, extents=extents or ())
+        ticket = Ticket(serial=serial, claim=claim, member=member, extents=extents)
         limit = self._geometry.half_bytes * _HALF_SHARE_MAX
         if self.catalog.record_bytes + self._pending_bytes + _record_bytes(ticket) > limit:
             self._allocator.release(ticket.extents)
@@ -305,7 +290,7 @@ class NofDevice:
 
     def instance_id(self, serial: int) -> str:
         """Names one replica of one device."""
-        return f"{self.uuid[:8]}-{serial:x}"
+        return instance_id(self.superblock.uuid, serial)
 
     def _serial(self, instance_id: str) -> int:
         """The serial, or -1 for a name that this device never gave."""
@@ -330,15 +315,23 @@ class NofDevice:
             yield first, min(last, geometry.data_blocks) - first
             position = end
 
+    def _is_locked(self, extent: Extent) -> bool:
+        start, size = self._geometry.block_offset(extent[0]), extent[1] * BLOCK_BYTES
+        with self._writer.guard():
+            return self._medium.locked(start, size) is not None
+
     def _reclaim(self) -> None:
         """Free what was not proven before and is not locked now."""
         if not self._unproven:
             return
-        with self._writer.guard():
-            locked = list(self._locked_extents())
-        still = [run for run in self._unproven if any(intersect(run, lock) for lock in locked)]
+        still = [extent for extent in self._unproven if self._is_locked(extent)]
         self._allocator.release(run for run in self._unproven if run not in still)
         self._unproven = still
+
+
+def instance_id(uuid: bytes, serial: int) -> str:
+    """Names one replica of one device."""
+    return f"{uuid.hex()[:8]}-{serial:x}"
 
 
 def _replica(ticket: Ticket) -> Replica:
@@ -360,16 +353,27 @@ def _text_problem(member: Member) -> str:
 
 
 def open_device(
-    medium: Medium, holder: Holder, *, takeover: str = "", capacity_bytes: int | None = None
+    medium: Medium,
+    holder: Holder,
+    *,
+    expected: bytes = b"",
+    takeover: str = "",
+    capacity_bytes: int | None = None,
 ) -> NofDevice:
     """Claim the device that this medium holds; the medium must be locked for writing.
 
-    Raises what `read_superblock` raises; BusyError when a writer on another host did not close it
-    (`takeover` names such a host of which a person knows that it is down); TerminalError for a
-    damaged index; OSError.
+    Raises what `read_superblock` raises; TransientError for another device than the expected one;
+    BusyError when a writer on another host did not close it (`takeover` names such a host of which
+    a person knows that it is down); TerminalError for a damaged index; OSError.
     """
     superblock = read_superblock(medium)
-    if not superblock.clean and superblock.holder.host not in {holder.host, takeover}:
+    if expected and superblock.uuid != expected:
+        raise TransientError(
+            f"nof device {expected.hex()} cannot be used",
+            f"device {superblock.uuid.hex()} is there in its place",
+            "bring the first one back, or restart to use the other one",
+        )
+    if not superblock.clean and not _may_follow(superblock.holder, holder, takeover):
         raise BusyError(
             None,
             f"nof device {superblock.uuid.hex()} may be in use on host {superblock.holder.host}",
@@ -394,3 +398,12 @@ def open_device(
     device = NofDevice(medium, writer, capacity_bytes)
     device.prove_free()
     return device
+
+
+def _may_follow(last: Holder, holder: Holder, takeover: str) -> bool:
+    """Whether the lock that `holder` has proves that `last`, which did not close, is over.
+
+    Locks and exclusive openings are the kernel's: they speak for every process of this boot, and
+    another boot of this host is over.
+    """
+    return last.boot_id == holder.boot_id or last.host in {holder.host, takeover}

@@ -18,11 +18,15 @@ import os
 import stat
 import struct
 import sys
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from weightctl.adapters.nof.layout import BLOCK_BYTES, HEADER_BYTES, aligned_buffer
 from weightctl.controller.errors import BusyError, ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _BUFFERED_DIRTY_BYTES_MAX = 64 * 1024 * 1024
 """Flush after this much without direct I/O, so that no single flush outlasts a deadline."""
@@ -212,22 +216,31 @@ def _range(kind: int, offset: int, size_bytes: int) -> bytes:
     return _FLOCK.pack(kind, os.SEEK_SET, offset, size_bytes, 0)
 
 
-def create_file(path: str, size_bytes: int) -> None:
-    """Reserve a zeroed plain file of that size at `path`, durable with its name.  Raises OSError.
+@contextmanager
+def new_file(path: str, size_bytes: int) -> Iterator[FileMedium]:
+    """A zeroed plain file of that size, at `path` only once the caller has filled it.
 
-    The caller formats it under a temporary name and renames it, so that a crash in between leaves
-    nothing that looks like a device.
+    Until then it has another name, so that a crash leaves nothing that looks like a device, and
+    what it leaves is used up by the next attempt.  Raises OSError, BusyError for two at a time.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    draft = f"{path}.new"
+    descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    medium = FileMedium(draft, descriptor, direct=False)
     try:
+        if not medium.lock(0, HEADER_BYTES):
+            raise _held(draft, "another process creates it")
+        os.ftruncate(descriptor, 0)
         os.posix_fallocate(descriptor, 0, size_bytes)
+        yield medium
         os.fsync(descriptor)
+        os.link(draft, path)
+        Path(draft).unlink()
+        _sync_folder(path)
     finally:
-        os.close(descriptor)
+        medium.close()
 
 
-def sync_folder(path: str) -> None:
-    """Make the names in the folder of `path` durable.  Raises OSError."""
+def _sync_folder(path: str) -> None:
     folder = os.open(Path(path).absolute().parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)

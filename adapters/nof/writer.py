@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 SERIAL_BITS = 32
 """A serial or epoch is a claim and a count of this many bits, so none is ever used twice."""
 
+_READ_ATTEMPTS = 5
+
 
 def load_catalog(medium: Medium, superblock: Superblock) -> tuple[Catalog, IndexLog]:
     """Replay the index in force.  Raises TerminalError for damage, OSError."""
@@ -48,6 +50,27 @@ def load_catalog(medium: Medium, superblock: Superblock) -> tuple[Catalog, Index
         for change in unpack(payload):
             catalog.apply(change)
     return catalog, log
+
+
+def read_catalog(medium: Medium) -> tuple[Superblock, Catalog]:
+    """What the index says now, without claiming the device; another process may write to it.
+
+    Raises what `read_superblock` and `load_catalog` raise.
+    """
+    for attempt in range(_READ_ATTEMPTS):
+        superblock = read_superblock(medium)
+        try:
+            catalog, _ = load_catalog(medium, superblock)
+        except TerminalError:
+            # A frame that is being written, or a half that is being given up, looks like damage.
+            if attempt == _READ_ATTEMPTS - 1:
+                raise
+            continue
+        if read_superblock(medium) == superblock:
+            return superblock, catalog
+    raise TransientError(
+        "the index of the nof device could not be read", "it changes all the time", "try again"
+    )
 
 
 class IndexWriter:

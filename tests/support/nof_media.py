@@ -148,7 +148,7 @@ def drop_item(key: str, instance_id: str, group: str = GROUP) -> DropItem:
 
 def read(medium: MemoryMedium, device: NofDevice, key: str, group: str = GROUP) -> bytes | None:
     """The visible replica's bytes, or None."""
-    (replica,), _ = device.states(group, [key])
+    replica = device.catalog.visible.get(group, {}).get(key)
     if replica is None:
         return None
     geometry = device.superblock.geometry
@@ -157,6 +157,13 @@ def read(medium: MemoryMedium, device: NofDevice, key: str, group: str = GROUP) 
         for start, count in replica.extents
     )
     return b"".join(runs)[: replica.size_bytes]
+
+
+def states(device: NofDevice, *keys: str) -> list[str]:
+    """How each key of the usual group is seen."""
+    group = device.catalog.visible.get(GROUP, {})
+    writing = {ticket.member.key for ticket in device.tickets}
+    return ["partial" if k in writing else "complete" if k in group else "absent" for k in keys]
 
 
 def power_losses(

@@ -1,0 +1,63 @@
+"""The options of a nof tier.  Layer: nof tier.
+
+Owns their names and defaults.  Invariant: what cannot be used is refused before anything is opened.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weightctl.adapters.nof.index_engine import IndexOptions
+from weightctl.adapters.nof.tier import NofTier
+from weightctl.adapters.shared.options import TierOptions
+from weightctl.controller.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from weightctl.controller.ports import TierContext
+
+OPTIONS = (
+    "path",
+    "size_bytes",
+    "capacity_bytes",
+    "format",
+    "takeover",
+    "deadline_s",
+    "workers",
+)
+
+
+def build(name: str, options: Mapping[str, object], context: TierContext) -> NofTier:
+    """Build a nof tier.  Raises ConfigError.
+
+    path: the device or file, relative to the state directory; size_bytes: create a plain file of
+    that size where there is none; capacity_bytes: use at most so much; format: format a device
+    whose first MiB is zero; takeover: a host that is down and did not close the device; deadline_s:
+    of each call; workers: processes that move data.
+    """
+    given = TierOptions(name, options, OPTIONS)
+    wanted = options.get("format", False)
+    if not isinstance(wanted, bool):
+        raise ConfigError(
+            f"tier {name!r}: option 'format' cannot be used",
+            f"{wanted!r} is neither true nor false",
+            "write `format = true`, or leave it out",
+        )
+    return NofTier(
+        name,
+        IndexOptions(
+            path=str(Path(context.state_dir) / given.text("path")),
+            uuid=bytes.fromhex(context.entropy.token(16)),
+            size_bytes=given.size_bytes("size_bytes"),
+            format=wanted,
+            capacity_bytes=given.size_bytes("capacity_bytes"),
+            takeover=given.text("takeover") if "takeover" in options else "",
+            since_ms=context.clock.wall_ms(),
+            read_only=context.read_only,
+        ),
+        clock=context.clock,
+        deadline_s=given.seconds("deadline_s", 30.0),
+        workers=given.count("workers", 3),
+    )
