@@ -3,7 +3,8 @@
 Layer: adapters, shared; blocking.  A writer holds an exclusive flock on its `.partial` file for as
 long as the file has that name, so a killed writer's leftover is known by its free lock, at once and
 from any process.  Invariant: a leftover is removed only while its lock is held, and a writer that
-lost that race notices, because its file has no name any more.
+lost that race notices, because its file has no name any more.  Where a medium has no locks nothing
+is known of a writer here, and `Root.foreign` decides before these functions are asked.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from weightctl.adapters.shared.room import Reservation
     from weightctl.controller.core.observation import Member
 
-_NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
+NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,7 +72,7 @@ def create_partial(group_fd: int, name: str) -> int:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
         except OSError as error:
-            if error.errno not in _NO_LOCKS:
+            if error.errno not in NO_LOCKS:
                 raise
         if os.fstat(fd).st_nlink == 0:
             raise TransientError(f"{name!r} was removed as a leftover", "a race", "try again")
@@ -89,8 +90,8 @@ def is_live(group_fd: int, name: str) -> bool:
         return True  # published or removed since it was listed: somebody is at work
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
+    except OSError as error:
+        return error.errno not in NO_LOCKS  # without locks the caller has other means to know
     else:
         return False
     finally:
@@ -104,14 +105,16 @@ def remove_leftover(group_fd: int, name: str) -> int | None:
     except FileNotFoundError:
         return 0
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
         os.unlink(name, dir_fd=group_fd)  # instance names are never reused, so it is this file
         return os.fstat(fd).st_size
     except FileNotFoundError:
         return 0
-    except OSError as error:
-        if error.errno in _NO_LOCKS or isinstance(error, BlockingIOError):
-            return None
-        raise
+    except BlockingIOError:
+        return None
     finally:
         os.close(fd)

@@ -20,6 +20,7 @@ FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 NEW_FILE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _LOST_ANSWER = frozenset({errno.EIO, errno.ETIMEDOUT, errno.ESTALE})
+_NO_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK})
 SMALL_BYTES_MAX = 1024 * 1024
 
 
@@ -84,6 +85,34 @@ def rename_in(folder_fd: int, name: str, new_name: str) -> None:
         raise UnknownOutcomeError(
             f"renaming {name!r}", f"{error.strerror}: it may have happened", "observe again"
         ) from error
+
+
+def write_new(folder_fd: int, name: str, content: bytes, *, fresh: str, durable: bool) -> bool:
+    """Write a small file as a whole unless the name is taken, by whomever; whether it was written.
+
+    fresh: makes the name that it has while it is written.  Raises OSError.
+    """
+    draft = f"{name}.{fresh}"
+    fd = os.open(draft, NEW_FILE_FLAGS, 0o644, dir_fd=folder_fd)
+    try:
+        write_at(fd, memoryview(content), 0)
+        if durable:
+            os.fsync(fd)
+        try:
+            os.link(draft, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            rename_in(folder_fd, draft, name)  # without links two can write it; the last one stays
+    except FileExistsError:
+        return False
+    finally:
+        os.close(fd)
+        with suppress(FileNotFoundError):
+            os.unlink(draft, dir_fd=folder_fd)
+    if durable:
+        os.fsync(folder_fd)
+    return True
 
 
 def read_at(fd: int, view: memoryview, offset: int) -> int:

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weightctl.adapters.shared.files import FOLDER_FLAGS, read_small, write_small
+from weightctl.adapters.shared.files import FOLDER_FLAGS, read_small, write_new, write_small
 from weightctl.controller.errors import ConfigError, TransientError
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ MARKER_FILE = "weightctl-tier.json"
 FORMAT = 1
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_NOT_CONTENT = frozenset({f"{MARKER_FILE}.new", "lost+found"})
+_NOT_CONTENT = re.compile(re.escape(MARKER_FILE) + r"\..+|lost\+found")
+"""Left by somebody who was killed while beginning the root; part of a new file system."""
 _ROOT_FLAGS = FOLDER_FLAGS & ~os.O_NOFOLLOW  # the root itself may be reached by a link
 
 
@@ -56,15 +58,19 @@ class Medium:
         self._durable = durable
         self._uuid = ""
 
-    def enter(self, token: Callable[[int], str]) -> None:
+    def enter(self, token: Callable[[int], str], *, read_only: bool = False) -> None:
         """Learn which medium belongs here; mark a new, empty root.  Raises ConfigError.
 
-        A remembered medium that is away is no error: until it is back, `opened` raises.
+        A remembered medium that is away is no error: until it is back, `opened` raises.  With
+        `read_only` nothing is made; a root that was never marked is then away, too.
         """
         try:
             self._uuid = _read_remembered(self._remembered)
             if self._uuid:
                 self._refuse_unusable()
+                return
+            if read_only:
+                self._uuid = self._refuse_unusable()
                 return
             self._uuid = self._read_or_make(token)
             if self._remembered is not None:
@@ -86,6 +92,10 @@ class Medium:
 
         Raises MediumError when it is not there, OSError.
         """
+        if not self._uuid:
+            raise MediumError(
+                f"not set up yet: {self.root}", "no medium is known", "start the controller once"
+            )
         try:
             root_fd = os.open(self.root, _ROOT_FLAGS)
         except FileNotFoundError:
@@ -98,7 +108,7 @@ class Medium:
             if marker is None:
                 raise self._away(f"{MARKER_FILE} is missing, so it may not be mounted")
             if marker.uuid != self._uuid:
-                raise self._away(f"it is medium {marker.uuid}, expected {self._uuid or 'another'}")
+                raise self._away(f"it is medium {marker.uuid}, expected {self._uuid}")
             yield root_fd
         finally:
             os.close(root_fd)
@@ -111,16 +121,18 @@ class Medium:
             )
         return MediumError(f"the medium under {str(self.root)!r} is away", why, todo)
 
-    def _refuse_unusable(self) -> None:
-        """A medium that is there must be one that can be used; one that is away may come back."""
+    def _refuse_unusable(self) -> str:
+        """A medium that is there must be one that can be used; its uuid, or empty when away."""
         try:
             root_fd = os.open(self.root, _ROOT_FLAGS)
         except FileNotFoundError:
-            return
+            return ""
         try:
             marker = _read_marker(root_fd, self.root)
-            if marker is not None:
-                self._check_kind(marker)
+            if marker is None:
+                return ""
+            self._check_kind(marker)
+            return marker.uuid
         finally:
             os.close(root_fd)
 
@@ -140,7 +152,9 @@ class Medium:
                 )
             uuid = token(16)
             content = {"format": FORMAT, "kind": self._kind, "uuid": uuid}
-            write_small(root_fd, MARKER_FILE, json.dumps(content).encode(), durable=self._durable)
+            raw = json.dumps(content).encode()
+            if not write_new(root_fd, MARKER_FILE, raw, fresh=uuid, durable=self._durable):
+                return self._read_or_make(token)  # another host of a shared medium was quicker
             return uuid
         finally:
             os.close(root_fd)
@@ -161,7 +175,7 @@ def boot_id() -> str:
 
 def _content(root_fd: int) -> list[str]:
     with os.scandir(root_fd) as entries:
-        return sorted({entry.name for entry in entries} - _NOT_CONTENT)
+        return sorted(e.name for e in entries if not _NOT_CONTENT.fullmatch(e.name))
 
 
 def _read_marker(root_fd: int, root: Path) -> Marker | None:

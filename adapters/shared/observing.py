@@ -55,17 +55,21 @@ def _observe(root: Root, root_fd: int, members: Members, detail: Sequence[int]) 
             listing = list_group(group_fd)
             claimed |= root.claimed(group)
             root.relist(group, listing)
-            states = _states(members, listing, claimed, group_fd)
+            states = _states(root, members, listing, claimed, group_fd)
             details = _details(members, listing, states, detail, group_fd)
     except FileNotFoundError:
         claimed |= root.claimed(group)
-        states = _states(members, GroupListing(), claimed, -1)
+        states = _states(root, members, GroupListing(), claimed, -1)
         details = {}
     return TierObservation(states=bytes(states), epoch=root.medium.epoch(), details=details)
 
 
 def _states(
-    members: Members, listing: GroupListing, claimed: frozenset[str], group_fd: int
+    root: Root,
+    members: Members,
+    listing: GroupListing,
+    claimed: frozenset[str],
+    group_fd: int,
 ) -> bytearray:
     states = bytearray(len(members))
     complete, others = listing.complete, listing.others
@@ -78,13 +82,13 @@ def _states(
         elif text not in others:
             states[index] = _ABSENT
         else:
-            states[index] = _state_of_rest(listing.names(text), group_fd)
+            states[index] = _state_of_rest(root, listing.names(text), group_fd)
     return states
 
 
-def _state_of_rest(names: Sequence[StoredName], group_fd: int) -> MemberState:
+def _state_of_rest(root: Root, names: Sequence[StoredName], group_fd: int) -> MemberState:
     partial = [name for name in names if name.suffix == PARTIAL]
-    living = any(is_live(group_fd, str(name)) for name in partial)
+    living = any(root.foreign(name) or is_live(group_fd, str(name)) for name in partial)
     return _PARTIAL if living else _ABSENT
 
 

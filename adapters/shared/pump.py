@@ -44,10 +44,11 @@ async def _both(
             tasks.start_soon(one, *one_piece)
             await other(*other_piece)
     except BaseExceptionGroup as group:
-        _raise_first(group)
+        raise_first(group)
 
 
-def _raise_first(group: BaseExceptionGroup[BaseException]) -> NoReturn:
+def raise_first(group: BaseExceptionGroup[BaseException]) -> NoReturn:
+    """Raise the first error of a task group as if it had been raised without one."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

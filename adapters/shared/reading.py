@@ -125,13 +125,10 @@ def _open_named(
 def verify(root: Root, member: Member, copy: Copy) -> Outcome:
     """Read a member's replica back from the medium and digest it."""
     try:
-        opened = _open(root, member)
-        if opened is None:
-            return Conflict(detail="no complete replica is there")
-        _, replica = opened
+        replica = open_to_verify(root, member)
+        if not isinstance(replica, OpenReplica):
+            return replica
         try:
-            if root.durable:
-                _reach_the_medium(root, replica)
             got = copy(replica.read_into, _nowhere, replica.size_bytes)
         finally:
             close_replica(root, replica)
@@ -140,6 +137,24 @@ def verify(root: Root, member: Member, copy: Copy) -> Outcome:
     if got != member.sha256 or replica.size_bytes != member.size_bytes:
         return Corrupt(expected=member.sha256, got=got, instance_id=replica.instance_id)
     return Done(instance_id=replica.instance_id, moved_bytes=replica.size_bytes)
+
+
+def open_to_verify(root: Root, member: Member) -> OpenReplica | Conflict:
+    """Open a member's replica, whatever it holds, so that reads come from the medium.
+
+    Raises MediumError, OSError.  `close_replica` lets it go.
+    """
+    opened = _open(root, member)
+    if opened is None:
+        return Conflict(detail="no complete replica is there")
+    _, replica = opened
+    try:
+        if root.durable:
+            _reach_the_medium(root, replica)
+    except BaseException:
+        close_replica(root, replica)
+        raise
+    return replica
 
 
 def _reach_the_medium(root: Root, replica: OpenReplica) -> None:

@@ -59,7 +59,9 @@ def sweep(root: Root) -> int:
 def _sweep_group(root: Root, group: str, group_fd: int) -> int:
     removed = 0
     for name in list_group(group_fd).every():
-        if name.suffix == PARTIAL and name.text not in root.claimed(group):
+        if name.suffix != PARTIAL or root.foreign(name):
+            continue
+        if name.text not in root.claimed(group):
             removed += remove_leftover(group_fd, str(name)) is not None
     if root.durable:
         # A process that was killed between renaming and synchronising left names that are not yet
@@ -148,7 +150,7 @@ def _drop_one(root: Root, item: DropItem, group_fd: int) -> Outcome:
         size_bytes = os.stat(str(name), dir_fd=group_fd, follow_symlinks=False).st_size
         if name.suffix != PARTIAL:
             os.unlink(str(name), dir_fd=group_fd)
-        elif remove_leftover(group_fd, str(name)) is None:
+        elif root.foreign(name) or remove_leftover(group_fd, str(name)) is None:
             return Busy(detail="it is being written")
     except FileNotFoundError:
         return NoOp(instance_id=item.instance_id)

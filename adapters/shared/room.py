@@ -74,7 +74,7 @@ class Room:
 
     def reserve(self, root_fd: int, partial_name: str, size_bytes: int) -> Reservation:
         """Room for a new partial file.  Raises CapacityError, OSError."""
-        if self._usage is None:
+        if self._usage is None and self._limit_bytes is not None:
             self._count(root_fd)
         free_bytes = self._free(root_fd)
         if size_bytes > free_bytes:

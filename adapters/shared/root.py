@@ -34,14 +34,23 @@ class Root:
     """State of one root in this process; every method and engine function is thread-safe.
 
     durable: whether files and folders are synchronised to the medium before they count;
-    token: fresh hexadecimal text of so many random bytes (`Entropy.token`).
+    token: fresh hexadecimal text of so many random bytes (`Entropy.token`);
+    foreign: whether a partial file's writer is one that no lock here can tell of, and has to be
+    taken for a living one.
     """
 
     def __init__(
-        self, medium: Medium, room: Room, *, durable: bool, token: Callable[[int], str]
+        self,
+        medium: Medium,
+        room: Room,
+        *,
+        durable: bool,
+        token: Callable[[int], str],
+        foreign: Callable[[StoredName], bool] = lambda _: False,
     ) -> None:
         self.medium = medium
         self.durable = durable
+        self.foreign = foreign
         self._token = token
         self.shaping = threading.Lock()
         """Held while folders are made for a file or removed because they are empty."""
@@ -51,9 +60,9 @@ class Root:
         self._claims: set[tuple[str, str]] = set()
         self._readers: Counter[tuple[str, str]] = Counter()
 
-    def enter(self) -> None:
-        """Find or mark the medium.  Raises ConfigError."""
-        self.medium.enter(self._token)
+    def enter(self, *, read_only: bool = False) -> None:
+        """Find the medium, or mark a new one unless `read_only`.  Raises ConfigError."""
+        self.medium.enter(self._token, read_only=read_only)
 
     def admit(self, fence: Fence) -> None:
         """Refuse a term that is older than one served here.  Raises FencedError, OSError."""

@@ -49,18 +49,23 @@ def standing(root: Root, members: Sequence[Member]) -> list[Outcome | None]:
                 answers[-1] = Busy(detail="it is being written by this process")
                 continue
             with suppress(FileNotFoundError), group_folder(root_fd, group) as group_fd:
-                answers[-1] = _answer_from(member, group_fd, root.names(group, group_fd, text))
+                names = root.names(group, group_fd, text)
+                answers[-1] = _answer_from(root, member, group_fd, names)
     return answers
 
 
-def _answer_from(member: Member, group_fd: int, names: Sequence[StoredName]) -> Outcome | None:
+def _answer_from(
+    root: Root, member: Member, group_fd: int, names: Sequence[StoredName]
+) -> Outcome | None:
     other: Outcome | None = None
     for name in names:
         try:
             size_bytes = os.stat(str(name), dir_fd=group_fd, follow_symlinks=False).st_size
         except FileNotFoundError:
             continue
-        if name.suffix == PARTIAL and remove_leftover(group_fd, str(name)) is None:
+        if name.suffix == PARTIAL and (
+            root.foreign(name) or remove_leftover(group_fd, str(name)) is None
+        ):
             other = other or Busy(detail="it is being written by another process")
         if name.suffix:
             continue
@@ -93,7 +98,7 @@ def begin(root: Root, member: Member) -> Draft | Outcome:
 def _answer(root: Root, root_fd: int, member: Member) -> Outcome | None:
     group, text = encode_text(member.group_id), encode_text(member.key)
     with suppress(FileNotFoundError), group_folder(root_fd, group) as group_fd:
-        return _answer_from(member, group_fd, root.likely_names(group, group_fd, text))
+        return _answer_from(root, member, group_fd, root.likely_names(group, group_fd, text))
     return None
 
 
