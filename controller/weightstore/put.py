@@ -197,12 +197,18 @@ class Import:
             self._store.touch_import(identity=upload.record.identity)
             meter.add(size_bytes)
 
+        small: dict[str, bytes] = {}
+
         def item_of(member: Member) -> StoreItem:
+            if member.key in small:
+                return readers.item(member, readers.BytesReader(small[member.key]))
             payload = upload.payload_of[member.key]
             return readers.item(member, readers.PayloadReader(source, payload, on_read))
 
         moved_bytes = done_bytes = 0
         for batch in batches(upload.payload_members, self._options):
+            payloads = [upload.payload_of[member.key] for member in batch]
+            small = await to_thread.run_sync(readers.read_small, source, payloads)
             moved_bytes += await store_all(tier, batch, item_of, hands)
             done_bytes += sum(member.size_bytes for member in batch)
             meter.reach(done_bytes)

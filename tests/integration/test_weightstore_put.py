@@ -36,6 +36,7 @@ from weightctl.controller.ports import (
     Retry,
     Unknown,
 )
+from weightctl.controller.weightstore import readers
 from weightctl.controller.weightstore.facade import WeightStore
 from weightctl.controller.weightstore.options import Progress, WeightStoreOptions
 
@@ -305,10 +306,12 @@ async def test_import_whose_objects_are_not_seen_is_not_published(tmp_path: Path
 # --- the source -----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("small_bytes", [0, readers.SMALL_BYTES], ids=["streamed", "small"])
 @pytest.mark.parametrize("keep_time", [False, True])
 async def test_source_that_changes_while_it_is_read_publishes_nothing(
-    tmp_path: Path, keep_time: bool
+    tmp_path: Path, keep_time: bool, small_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(readers, "SMALL_BYTES", small_bytes)
     async with rig(tmp_path) as parts:
 
         def scribble() -> None:
@@ -412,7 +415,10 @@ async def test_import_without_a_persistent_tier_must_be_asked_for(tmp_path: Path
             )
 
 
-async def test_writer_gives_signs_of_life_while_bytes_flow(tmp_path: Path) -> None:
+async def test_writer_gives_signs_of_life_while_bytes_flow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "SMALL_BYTES", 0)
     async with rig(tmp_path) as parts:
         idle: list[float] = []
 
@@ -424,6 +430,17 @@ async def test_writer_gives_signs_of_life_while_bytes_flow(tmp_path: Path) -> No
         await parts.weights.put(IDENTITY, parts.source)
         assert len(idle) > 5
         assert max(idle) < 100  # although more than 500 virtual seconds passed
+
+
+async def test_fifty_thousand_members_in_one_group_are_put_and_loaded(tmp_path: Path) -> None:
+    model = {f"t{n}": ("U8", (8,), n.to_bytes(8, "little")) for n in range(50_000)}
+    async with rig(tmp_path, payload_bytes=8) as parts:
+        source = await to_thread.run_sync(write_model, tmp_path / "many.safetensors", model)
+        report = await parts.weights.put(IDENTITY, source)
+        assert report.payload_count == 50_000
+        names = list(model)[::97]
+        loaded = await parts.weights.load(IDENTITY, names)
+        assert contents(loaded.tensors) == {name: model[name] for name in names}
 
 
 # --- what the reference may be --------------------------------------------------------------------

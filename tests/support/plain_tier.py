@@ -90,6 +90,7 @@ class PlainTier:
         self.faults = Faults()
         self.fences: list[Fence] = []
         self._capacity_bytes = capacity_bytes
+        self.used_bytes = 0
 
     async def __aenter__(self) -> Self:
         return self
@@ -121,9 +122,9 @@ class PlainTier:
         if present is not None:
             same = hashlib.sha256(present).digest() == member.sha256
             return NoOp(instance_id=member.key) if same else Conflict(detail="other content")
-        free_bytes = (await self.capacity()).free_bytes
-        if free_bytes < member.size_bytes:
-            return NoCapacity(needed_bytes=member.size_bytes, free_bytes=free_bytes)
+        self.used_bytes += member.size_bytes
+        if self.used_bytes > self._capacity_bytes:
+            return NoCapacity(needed_bytes=member.size_bytes, free_bytes=0)
         content = bytearray(member.size_bytes)
         async with item.open_source() as reader:
             await reader.read_into(0, memoryview(content))
@@ -164,10 +165,9 @@ class PlainTier:
         return {}
 
     async def capacity(self) -> TierCapacity:
-        used_bytes = sum(map(len, self.content.values()))
         return TierCapacity(
-            used_bytes=used_bytes,
-            free_bytes=self._capacity_bytes - used_bytes,
+            used_bytes=self.used_bytes,
+            free_bytes=self._capacity_bytes - self.used_bytes,
             total_bytes=self._capacity_bytes,
         )
 
