@@ -45,6 +45,8 @@ class DataEngine:
         self._geometry: Geometry | None = None
         self._digests: dict[int, _Digest] = {}
         self._digesting: Future[None] | None = None
+        self._digested: Sequence[Segment] = ()
+        """What the thread may still be reading."""
         self._thread = ThreadPoolExecutor(1, "weightctl-nof-digest")
 
     def begin(self, uuid: bytes, claim: int, extents: Sequence[Extent]) -> None:
@@ -81,7 +83,11 @@ class DataEngine:
         self._settle()
 
     def read(self, uuid: bytes, segments: Sequence[Segment], *, digest: bool = False) -> None:
-        """Fill the buffer from the medium; `digest` digests it while the next piece is read."""
+        """Fill the buffer from the medium; `digest` digests it while the next piece is read, which
+        must go into the other half of the buffer for that.
+        """
+        if not _apart(segments, self._digested):
+            self._settle()
         with self._guard():
             medium, _ = self._opened(uuid)
             for segment in segments:
@@ -132,6 +138,7 @@ class DataEngine:
             (s.serial, self._buffer[s.buffer_offset : s.buffer_offset + s.size_bytes])
             for s in segments
         ]
+        self._digested = segments
         self._digesting = self._thread.submit(self._update, views)
 
     def _update(self, views: Sequence[tuple[int, memoryview]]) -> None:
@@ -142,6 +149,7 @@ class DataEngine:
         digesting, self._digesting = self._digesting, None
         if digesting is not None:
             digesting.result()
+        self._digested = ()
 
     @contextmanager
     def _guard(self) -> Iterator[None]:
@@ -157,6 +165,14 @@ class DataEngine:
             raise error_from_os(error, f"nof device {self._path!r}") from error
         except ConfigError as error:
             raise _lost(f"{error.what}: {error.why}") from error
+
+
+def _apart(one: Sequence[Segment], other: Sequence[Segment]) -> bool:
+    """Whether two pieces, each contiguous in the buffer, have no byte of it in common."""
+    if not one or not other:
+        return True
+    low, high = sorted((one, other), key=lambda piece: piece[0].buffer_offset)
+    return low[-1].buffer_offset + low[-1].size_bytes <= high[0].buffer_offset
 
 
 def _lost(why: str) -> TransientError:

@@ -47,6 +47,7 @@ class IndexOptions:
     since_ms: int = 0
     read_only: bool = False
     sysfs: str = "/sys"
+    dev: str = "/dev"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +229,8 @@ class IndexEngine:
 
     @contextmanager
     def _translated(self, expected: bytes) -> Iterator[None]:
-        problem = path_problem(self._options.path, self._options.sysfs)
+        options = self._options
+        problem = path_problem(options.path, sysfs=options.sysfs, dev=options.dev)
         if problem:
             raise TransientError("the nof device cannot be asked", problem, "mend the connection")
         try:
@@ -240,7 +242,7 @@ class IndexEngine:
                 "attach it; to create a plain file, make its folder and set `size_bytes`",
             ) from error
         except OSError as error:
-            raise error_from_os(error, f"nof device {self._options.path!r}") from error
+            raise error_from_os(error, f"nof device {options.path!r}") from error
         except ConfigError as error:
             if not expected:
                 raise

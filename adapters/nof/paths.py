@@ -10,20 +10,21 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-_NAMESPACE = re.compile(r"(nvme\d+n\d+)(p\d+)?")
+_NAMESPACE = re.compile(r"(nvme(\d+)n(\d+))(p\d+)?")
 _CONTROLLER = re.compile(r"nvme\d+")
 _USABLE_ANA = {"optimized", "non-optimized"}
 
 
-def path_problem(device: str, sysfs: str = "/sys") -> str:
+def path_problem(device: str, *, sysfs: str = "/sys", dev: str = "/dev") -> str:
     """Why the device cannot be asked now, or an empty text; empty for what is no NVMe namespace.
 
     Natively multipathed, the namespace's parent is the subsystem, which lists its controllers; each
     path is a hidden namespace below its controller and has an ANA state.  Otherwise the parent is
     the one controller.
     """
-    match = _NAMESPACE.fullmatch(Path(device).resolve().name)
-    if match is None:
+    node = Path(device).resolve()
+    match = _NAMESPACE.fullmatch(node.name)
+    if match is None or node.parent != Path(dev):
         return ""
     block = Path(sysfs) / "block" / match[1]
     if not block.exists():
@@ -35,7 +36,8 @@ def path_problem(device: str, sysfs: str = "/sys") -> str:
     controllers = sorted(p for p in _entries(parent) if _CONTROLLER.fullmatch(p.name))
     if not controllers:
         return f"{match[1]}: its subsystem has no controller"
-    problems = [_path_problem(controller, match[1]) for controller in controllers]
+    hidden = re.compile(rf"nvme{match[2]}c\d+n{match[3]}")
+    problems = [_path_problem(controller, hidden) for controller in controllers]
     return "" if "" in problems else f"{match[1]}: no live path ({', '.join(problems)})"
 
 
@@ -44,13 +46,11 @@ def _controller_problem(controller: Path) -> str:
     return "" if state == "live" else f"{controller.name} is {state or 'gone'}"
 
 
-def _path_problem(controller: Path, namespace: str) -> str:
+def _path_problem(controller: Path, hidden: re.Pattern[str]) -> str:
     problem = _controller_problem(controller)
     if problem:
         return problem
-    subsystem, number = re.fullmatch(r"nvme(\d+)n(\d+)", namespace).groups()  # type: ignore[union-attr]
-    name = re.compile(rf"nvme{subsystem}c\d+n{number}")
-    paths = [entry for entry in _entries(controller.resolve()) if name.fullmatch(entry.name)]
+    paths = [path for path in _entries(controller.resolve()) if hidden.fullmatch(path.name)]
     if not paths:
         return f"{controller.name} has no path to it"
     states = [_read(path / "ana_state") or "optimized" for path in paths]
