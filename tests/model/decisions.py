@@ -7,6 +7,7 @@ so that both cannot be wrong in the same way. A driver of the real thing answers
 in the same plain form.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -131,7 +132,10 @@ def starts(kind: Callable[[Facts], str], blocked: list[Line]) -> list[Line]:
         (STALE, lambda f: f.stale),
         *blocked,
         (EXHAUSTED, lambda f: f.spent or not 0 < f.model.next_op < TOP),
-        (NOT_READY, lambda f: f["members"] != f.rev["ref"]["count"] + 1),
+        (
+            NOT_READY,
+            lambda f: f["members"] > TOP or f["members"] != f.rev["ref"]["count"] + 1,
+        ),
     ]
 
 
@@ -271,6 +275,10 @@ TABLES: dict[str, list[Line]] = {
 }
 
 
+DECIDED: Counter[tuple[str, int, str]] = Counter()
+"""How often each line decided, over all models: a line that never did was not tested."""
+
+
 @dataclass
 class Model:
     """The records as plain rows, and what each request's last line does to them."""
@@ -284,8 +292,9 @@ class Model:
     def ask(self, request: Row, now: int) -> Answer:
         """Answer one request at a wall-clock time in milliseconds."""
         facts = self.facts(request, now)
-        for verdict, holds in TABLES[request["call"]]:
+        for number, (verdict, holds) in enumerate(TABLES[request["call"]]):
             if holds(facts):
+                DECIDED[request["call"], number, verdict] += 1
                 if verdict != NO_OP:
                     return "error", verdict
                 return "ok", getattr(self, f"again_{request['call']}", self.again)(facts)

@@ -126,7 +126,10 @@ class PureDriver:
                 key=key_of(payload),
                 payload=payload,
             )
-            assert self.replay.apply(entry)
+            self.applied(entry)
+
+    def applied(self, entry: Entry) -> None:
+        assert self.replay.apply(entry)
 
     def _metadata(self, request: Row, arguments: dict[str, Any], now: int) -> Row:
         mutation = METADATA[request["call"]](self.state, **arguments, now_ms=now)

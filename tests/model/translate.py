@@ -27,6 +27,8 @@ IDENTITIES = {
     "v10": _identity(weight_generation=10),
     "accent": _identity(revision="é/%"),
     "tenant": _identity(tenant_id="tenant-t"),
+    "v3": _identity(weight_generation=3),
+    "v4": _identity(weight_generation=4),
     "invalid": _identity(namespace=""),
     "long": _identity(revision="é" * 300),
 }
@@ -141,17 +143,50 @@ def plain_state(snapshot: Snapshot) -> Model:
     )
 
 
-def start_snapshot(*, generation: int = 2, next_id: int = 1, now_ms: int = 0) -> Snapshot:
-    """Give a state with one READY revision, perhaps near the end of generations or ids."""
+def start_snapshot(
+    *, generation: int = 2, next_id: int = 1, now_ms: int = 0, **changes: Any
+) -> Snapshot:
+    """Give a state with one revision (READY/HOT unless changed), perhaps near an end of numbers.
+
+    A changed `operation` runs, with target HOT, under the id `next_id`.
+    """
     ref = {"count": 1, "bytes": 100, "sha": "a", "canonical": True}
     record = RevisionMetadata(
         identity=IDENTITIES["v2"],
         manifest=reference_of(ref, NAMES["v2"]),
-        availability=Availability.READY,
-        residency=Residency.HOT,
-        operation=Operation.NONE,
+        availability=changes.get("availability", Availability.READY),
+        residency=changes.get("residency", Residency.HOT),
+        operation=changes.get("operation", Operation.NONE),
+        operation_id=next_id if "operation" in changes else 0,
         metadata_generation=generation,
         created_at_ms=now_ms,
         updated_at_ms=now_ms,
     )
-    return Snapshot(metadata=(record,), next_lease_id=next_id, next_operation_id=next_id)
+    leases = [
+        RevisionLease(
+            lease_id=next_id,
+            identity=record.identity,
+            holder="one",
+            expires_at_ms=expires_at_ms,
+            fenced_metadata_generation=generation,
+        )
+        for expires_at_ms in changes.get("leases", ())
+    ]
+    operation = ResidencyOperation(
+        operation_id=next_id,
+        identity=record.identity,
+        operation=record.operation,
+        target_residency=Residency.HOT,
+        fenced_metadata_generation=generation,
+        started_at_ms=now_ms,
+        updated_at_ms=now_ms,
+        total_members=2,
+    )
+    running = record.operation is not Operation.NONE
+    return Snapshot(
+        metadata=(record,),
+        leases=tuple(leases),
+        operations=(operation,) if running else (),
+        next_lease_id=next_id + len(leases),
+        next_operation_id=next_id + running,
+    )

@@ -1,9 +1,13 @@
 """The pure state against the independent model: every answer and every record, step by step."""
 
+from random import Random
+
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.model.machine import Driver, WeightMachine
+from tests.model.decisions import DECIDED, TABLES
+from tests.model.machine import Driver, WeightMachine, walk
 from tests.model.pure_driver import PureDriver
 from weightctl.controller.core.records import Snapshot
 
@@ -32,3 +36,34 @@ def test_the_pure_state_does_what_the_contracts_tables_say() -> None:
         ),
     )
     assert PureMachine.steps >= STEPS_MIN
+
+
+WALKS = 1000
+WALK_STEPS = 100
+
+
+@pytest.fixture(scope="module")
+def walked() -> int:
+    """Take every walk once; the seed of each is its number."""
+    PureMachine.steps = 0
+    DECIDED.clear()
+    for seed in range(WALKS):
+        try:
+            walk(PureMachine(), Random(seed), WALK_STEPS)
+        except Exception as error:
+            error.add_note(f"in the walk with seed {seed}")
+            raise
+    return PureMachine.steps
+
+
+def test_random_walks_agree_with_the_contracts_tables(walked: int) -> None:
+    assert walked >= STEPS_MIN
+
+
+def test_every_line_of_the_tables_decided_in_some_walk(walked: int) -> None:
+    lines = {
+        (call, number, verdict)
+        for call, table in TABLES.items()
+        for number, (verdict, _) in enumerate(table)
+    }
+    assert lines - set(DECIDED) == set()
