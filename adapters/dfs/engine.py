@@ -1,0 +1,406 @@
+"""The dfs tier's file calls, each small enough for one deadline.  Layer: a tier; runs in a worker.
+
+Built on the file engine that all file tiers share (adapters/shared/root.py).  What takes long is
+cut into steps: a replica is written in pieces and brought to the medium on the way, so that no
+single call has much left to flush.  Invariants: a call that hangs and happens hours later can do no
+harm, because it names one instance; publication is reported only after a fresh open has seen it;
+nothing of another host's writer is touched unless the caller says that it has been still for long.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pickle
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from weightctl.adapters.shared import observing, reading, removing, writing
+from weightctl.adapters.shared.drafts import NO_LOCKS, Draft
+from weightctl.adapters.shared.files import FILE_FLAGS, read_at
+from weightctl.adapters.shared.folders import every_group, group_folder, group_id_of
+from weightctl.adapters.shared.layout import PARTIAL, StoredName, encode_text, parse_stored
+from weightctl.adapters.shared.markers import MARKER_FILE, Medium
+from weightctl.adapters.shared.room import Room, medium_free_bytes
+from weightctl.adapters.shared.root import Root
+from weightctl.adapters.shared.streaming import BLOCK_BYTES, DigestThread
+from weightctl.adapters.shared.translate import PERMANENT_ERRNOS, error_from_os
+from weightctl.controller.core.observation import Members, MemberState, TierObservation
+from weightctl.controller.errors import (
+    ConfigError,
+    TerminalError,
+    TransientError,
+    require,
+)
+from weightctl.controller.ports import Corrupt, Done, Outcome, Unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from weightctl.adapters.shared.reading import OpenReplica
+    from weightctl.controller.core.observation import Member
+    from weightctl.controller.ports import DropItem, Fence, InventoryItem
+
+T = TypeVar("T")
+FLUSH_BYTES = 64 * 1024 * 1024
+"""Written bytes are brought to the medium after so many, so that no flush outlasts a deadline."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stranger:
+    """A partial file of another host, as it was seen; it is dead when it stays so."""
+
+    index: int
+    """Of the member in the asked ones."""
+    instance_id: str
+    size_bytes: int
+    changed_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """A complete replica: what reads of it name."""
+
+    instance_id: str
+    size_bytes: int
+    path: str
+
+
+class Engine:
+    """One worker's engine.  Errors of the taxonomy only; it holds one draft or replica at a time.
+
+    path: root folder; remembered: file of the state directory that holds the medium's uuid;
+    host: what instance ids of this host begin with; uuid: for a root that is begun anew;
+    read_only: nothing is made.
+    """
+
+    def __init__(
+        self,
+        buffer: memoryview,
+        *,
+        path: str,
+        remembered: str,
+        host: str,
+        uuid: str,
+        read_only: bool = False,
+    ) -> None:
+        self._buffer = buffer
+        self._host, self._uuid, self._fresh_id = host, uuid, ""
+        self._still: frozenset[str] = frozenset()
+        self._path = Path(path)
+        medium = Medium(self._path, "dfs", remembered=Path(remembered), durable=True)
+        self._root = Root(
+            medium,
+            Room(),
+            durable=True,
+            token=self._token,
+            foreign=self._is_strange,
+        )
+        self._read_only = read_only
+        self._entered = self._lockless = False
+        self._draft: Draft | None = None
+        self._replica: OpenReplica | None = None
+        self._digest: DigestThread | None = None
+        self._unflushed_bytes = 0
+        self._at = 0
+
+    def enter(self) -> None:
+        """Find or mark the medium.  Raises ConfigError; TransientError when it may come back."""
+        if self._entered:
+            return
+        try:
+            self._root.enter(read_only=self._read_only)
+        except ConfigError as error:
+            cause = error.__cause__
+            if isinstance(cause, OSError) and cause.errno not in PERMANENT_ERRNOS:
+                raise TransientError(error.what, error.why, error.todo) from error
+            raise
+        with self._root.medium.opened() as root_fd:
+            self._lockless = _has_no_locks(root_fd)
+        self._entered = True
+
+    def sweep(self) -> None:
+        """Remove what killed writers of this host left."""
+        with self._at_work("cleaning up"):
+            removing.sweep(self._root)
+
+    # --- seeing ---
+
+    def observe(
+        self, members: Members | bytes, detail: Sequence[int]
+    ) -> tuple[TierObservation, list[Stranger]]:
+        """States, and the partial files of other hosts that make members PARTIAL.
+
+        `members` may come pickled, so that the caller can do that off its loop.
+        """
+        asked: Members = pickle.loads(members) if isinstance(members, bytes) else members  # noqa: S301
+        with self._at_work("observing"):
+            observation = observing.observe(self._root, asked, detail)
+            return observation, list(self._strangers(asked, observation.states))
+
+    def inventory(self, group_id: str) -> dict[str, list[InventoryItem]]:
+        """What lies in that group, by group id; empty when it has gone."""
+        with self._at_work("taking inventory"):
+            return observing.inventory(self._root, group_id)
+
+    def group_ids(self) -> list[str]:
+        """Every group of which something is there."""
+        with self._at_work("listing groups"), self._root.medium.opened() as root_fd:
+            return [group_id_of(root_fd, name) for name, _ in every_group(root_fd)]
+
+    def groups(self) -> dict[str, int]:
+        """When each group's folder changed, in nanoseconds of the medium's clock, by its name."""
+        with self._at_work("listing groups"), self._root.medium.opened() as root_fd:
+            return {name: os.fstat(fd).st_mtime_ns for name, fd in every_group(root_fd)}
+
+    def group_size(self, group: str) -> int:
+        """Bytes of a group's replicas; 0 when it has gone.
+
+        Partial files of this host are left out: room for them is reserved by the caller.
+        """
+        size_bytes = 0
+        try:
+            with (
+                self._at_work("measuring a group"),
+                self._root.medium.opened() as root_fd,
+                group_folder(root_fd, group) as group_fd,
+                os.scandir(group_fd) as entries,
+            ):
+                for entry in entries:
+                    name = parse_stored(entry.name)
+                    if name and not (name.suffix == PARTIAL and self._is_own(name)):
+                        size_bytes += entry.stat(follow_symlinks=False).st_size
+        except FileNotFoundError:
+            return 0
+        return size_bytes
+
+    def free_bytes(self) -> int:
+        """What the file system can still take, less a reserve."""
+        with self._at_work("reading the capacity"), self._root.medium.opened() as root_fd:
+            return medium_free_bytes(root_fd)
+
+    # --- writing ---
+
+    def begin(
+        self, member: Member, fence: Fence, random: str, still: frozenset[str]
+    ) -> Outcome | None:
+        """Hold a draft of `member`, or say why there is nothing to write.  Raises FencedError.
+
+        random: fresh text for the instance id; still: instances of other hosts' partial files that
+        have not changed for so long that they may be removed.
+        """
+        self.let_go()
+        self._fresh_id, self._still = self._host + random, still
+        with self._at_work("beginning a replica"):
+            self._root.admit(fence)
+            draft = writing.begin(self._root, member)
+            if not isinstance(draft, Draft):
+                return draft
+        self._draft, self._digest, self._unflushed_bytes = draft, DigestThread(), 0
+        self._digest.__enter__()
+        return None
+
+    def write(self, at: int, offset: int, size_bytes: int) -> None:
+        """Write `size_bytes` of the buffer, from `at`, to byte `offset` of the draft."""
+        draft, digest = _held(self._draft), _held(self._digest)
+        view = self._buffer[at : at + size_bytes]
+        blocks = [view[start : start + BLOCK_BYTES] for start in range(0, size_bytes, BLOCK_BYTES)]
+        with self._at_work("writing a replica"):
+            for block in blocks:
+                digest.feed(block)
+            draft.write(view, offset)
+            self._unflushed_bytes += size_bytes
+            if self._unflushed_bytes >= FLUSH_BYTES:
+                os.fdatasync(draft.fd)
+                self._unflushed_bytes = 0
+        for _ in blocks:
+            digest.done.get()  # the buffer is filled again after this
+
+    def seal(self) -> Corrupt | None:
+        """Check the draft and bring it to the medium."""
+        draft, digest = _held(self._draft), _held(self._digest)
+        with self._at_work("sealing a replica"):
+            return writing.seal(self._root, draft, digest.result())
+
+    def publish(self, fence: Fence) -> Outcome:
+        """Give the sealed draft its name and see by a fresh open that it is there."""
+        draft = _held(self._draft)
+        with self._at_work("publishing a replica"):
+            writing.publish(self._root, draft, fence)
+            self._draft = None
+            (outcome,) = writing.settle(self._root, [draft])
+            return self._seen(draft) if isinstance(outcome, Done) else outcome
+
+    def _seen(self, draft: Draft) -> Outcome:
+        name = str(draft.name)
+        try:
+            with (
+                self._root.medium.opened() as root_fd,
+                group_folder(root_fd, draft.group) as group_fd,
+            ):
+                fd = os.open(name, FILE_FLAGS, dir_fd=group_fd)
+                try:
+                    size_bytes = os.fstat(fd).st_size
+                finally:
+                    os.close(fd)
+        except (OSError, TransientError) as error:
+            return Unknown(detail=f"published, but not seen when opened anew: {error}")
+        if size_bytes != draft.member.size_bytes:
+            return Unknown(detail=f"published, but seen with {size_bytes} bytes")
+        return Done(instance_id=draft.name.instance_id, moved_bytes=size_bytes)
+
+    def let_go(self) -> None:
+        """Close what a series of calls holds open; an unpublished draft is removed."""
+        draft, self._draft = self._draft, None
+        digest, self._digest = self._digest, None
+        replica, self._replica = self._replica, None
+        if digest is not None:
+            digest.__exit__()
+        if draft is not None:
+            writing.discard(self._root, draft)
+        if replica is not None:
+            reading.close_replica(self._root, replica)
+
+    # --- reading ---
+
+    def open(self, member: Member) -> Opened:
+        """The complete replica of a member, as `reading.open_replica`."""
+        with self._at_work("opening a replica"):
+            replica = reading.open_replica(self._root, member)
+            reading.close_replica(self._root, replica)
+        return Opened(
+            instance_id=replica.instance_id, size_bytes=replica.size_bytes, path=replica.path
+        )
+
+    def read(self, path: str, at: int, offset: int, size_bytes: int) -> None:
+        """Read bytes of an opened replica into the buffer from `at` on.
+
+        It is opened anew, so nothing keeps a dropped replica's bytes on the medium, and its name is
+        that of one instance, so the bytes are of the replica that was opened.
+        """
+        with self._at_work(f"reading {path!r}"):
+            fd = os.open(path, FILE_FLAGS)
+            try:
+                count = read_at(fd, self._buffer[at : at + size_bytes], offset)
+            finally:
+                os.close(fd)
+        if count != size_bytes:
+            raise TransientError(f"{path!r}", f"it ends before byte {offset + size_bytes}")
+
+    def begin_verify(self, member: Member) -> int | Outcome:
+        """Hold the member's replica for `digest`: its size, or Conflict when there is none."""
+        self.let_go()
+        with self._at_work("opening a replica"):
+            opened = reading.open_to_verify(self._root, member)
+        if not isinstance(opened, reading.OpenReplica):
+            return opened
+        self._replica, self._at, self._digest = opened, 0, DigestThread()
+        self._digest.__enter__()
+        for start in range(0, len(self._buffer), BLOCK_BYTES):
+            self._digest.done.put(self._buffer[start : start + BLOCK_BYTES])
+        return opened.size_bytes
+
+    def digest(self, size_bytes: int) -> None:
+        """Read and digest the next bytes."""
+        replica, digest = _held(self._replica), _held(self._digest)
+        end = self._at + size_bytes
+        with self._at_work("reading a replica back"):
+            while self._at < end:
+                block = digest.done.get()  # digested, so it can be filled again
+                view = block[: min(len(block), end - self._at)]
+                replica.read_into(view, self._at)
+                digest.feed(view)
+                self._at += len(view)
+
+    def end_verify(self) -> Outcome:
+        """What the bytes that were read say."""
+        replica, digest = _held(self._replica), _held(self._digest)
+        got, member = digest.result(), replica.member
+        self.let_go()
+        if got != member.sha256 or replica.size_bytes != member.size_bytes:
+            return Corrupt(expected=member.sha256, got=got, instance_id=replica.instance_id)
+        return Done(instance_id=replica.instance_id, moved_bytes=replica.size_bytes)
+
+    # --- removing ---
+
+    def drop(self, batch: Sequence[DropItem], fence: Fence, still: frozenset[str]) -> list[Outcome]:
+        """Remove the named instances; `still` as in `begin`."""
+        self._still = still
+        with self._at_work("dropping"):
+            return removing.drop(self._root, batch, fence)
+
+    def quarantine(self, batch: Sequence[DropItem], fence: Fence) -> list[Outcome]:
+        """Hide the named instances."""
+        with self._at_work("quarantining"):
+            return removing.quarantine(self._root, batch, fence)
+
+    # --- inside ---
+
+    def _token(self, _size_bytes: int) -> str:
+        """The text that the caller gave for the medium, or else for the next instance."""
+        return self._fresh_id if self._entered else self._uuid
+
+    def _is_strange(self, name: StoredName) -> bool:
+        """Whether no lock here can tell if the writer of a partial file lives."""
+        locked = self._is_own(name) and not self._lockless
+        return not locked and name.instance_id not in self._still
+
+    def _is_own(self, name: StoredName) -> bool:
+        return name.instance_id.startswith(self._host)
+
+    def _strangers(self, members: Members, states: bytes) -> Iterator[Stranger]:
+        self._still = frozenset()
+        index = states.find(MemberState.PARTIAL)
+        while index >= 0:
+            yield from self._strange_files(members, index)
+            index = states.find(MemberState.PARTIAL, index + 1)
+
+    def _strange_files(self, members: Members, index: int) -> Iterator[Stranger]:
+        group, text = encode_text(members.group_id), encode_text(members.keys[index])
+        try:
+            with (
+                self._root.medium.opened() as root_fd,
+                group_folder(root_fd, group) as group_fd,
+            ):
+                names = self._root.names(group, group_fd, text)
+                partial = [name for name in names if name.suffix == PARTIAL]
+                if not all(map(self._is_strange, partial)):
+                    return
+                for name in partial:
+                    found = os.stat(str(name), dir_fd=group_fd, follow_symlinks=False)
+                    yield Stranger(
+                        index=index,
+                        instance_id=name.instance_id,
+                        size_bytes=found.st_size,
+                        changed_ns=found.st_mtime_ns,
+                    )
+        except FileNotFoundError:
+            return
+
+    @contextmanager
+    def _at_work(self, what: str) -> Iterator[None]:
+        try:
+            self.enter()
+            yield
+        except ConfigError as error:
+            raise TerminalError(error.what, error.why, error.todo) from error
+        except OSError as error:
+            raise error_from_os(error, f"{what} under {str(self._path)!r}") from error
+
+
+def _held(thing: T | None) -> T:
+    require(thing is not None, "a step of a series was called without the one before it")
+    return cast("T", thing)
+
+
+def _has_no_locks(root_fd: int) -> bool:
+    fd = os.open(MARKER_FILE, FILE_FLAGS, dir_fd=root_fd)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno in NO_LOCKS
+    finally:
+        os.close(fd)
+    return False
