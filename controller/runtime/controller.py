@@ -1,0 +1,302 @@
+"""The facade of the loop: one object to start, wake, ask and stop.  Layer: runtime.
+
+`async with Controller(...)` runs the loop over tiers that the caller has entered and a store that
+the caller has opened; leaving drains it.  Asking (`plan`, `explain`, `health`) writes nothing.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import anyio
+from anyio.abc import TaskGroup
+
+from weightctl.controller.core.identity import Identity
+from weightctl.controller.core.plan import Plan
+from weightctl.controller.core.policy import Policy
+from weightctl.controller.core.records import Availability, RevisionLease, RevisionMetadata
+from weightctl.controller.ports import Clock, Entropy, Tier
+from weightctl.controller.runtime.admission import TierLimits
+from weightctl.controller.runtime.conditions import Condition, ConditionBoard, ConditionType
+from weightctl.controller.runtime.dispatch import Dispatch
+from weightctl.controller.runtime.drift import DriftWatch
+from weightctl.controller.runtime.executor import Executor
+from weightctl.controller.runtime.observer import Observer
+from weightctl.controller.runtime.reconciler import PassReport, Reconciler
+from weightctl.controller.runtime.resync import Resync
+from weightctl.controller.runtime.runner import Next, Runner
+from weightctl.controller.runtime.settings import RuntimeSettings
+from weightctl.controller.runtime.supervisor import Service, Supervisor, SupervisorOptions
+from weightctl.controller.runtime.survey import Survey
+from weightctl.controller.runtime.timer import Timer
+from weightctl.controller.runtime.workqueue import Priority, WorkQueue
+from weightctl.controller.store.store import WeightMetadataStore
+from weightctl.controller.telemetry.metrics import LoopMetrics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """Whether the loop works, and what keeps it from working well."""
+
+    ready: bool
+    problems: dict[str, str]
+    """By service or component; empty when all is well."""
+    tiers: dict[str, str]
+    """By tier: why its last answer was none; empty text for one that answers."""
+    due: int
+    delayed: int
+    active: int
+    oldest_wait_s: float
+    stuck: int
+    failing: int
+    lost: int
+    drift_round_age_s: float | None
+    """Age of the last finished drift round; None before the first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """What holds a revision now, and until when."""
+
+    record: RevisionMetadata
+    plan: Plan
+    """Its `waits` say what it waits for; `until_ms` where the end is known."""
+    leases: tuple[RevisionLease, ...]
+    conditions: tuple[Condition, ...]
+    failures: int
+    """Failed passes in a row."""
+    queued: bool
+
+
+class Controller:
+    """The reconcile loop over one store and its tiers."""
+
+    def __init__(
+        self,
+        store: WeightMetadataStore,
+        tiers: Sequence[Tier],
+        *,
+        clock: Clock,
+        entropy: Entropy,
+        policy: Policy | None = None,
+        settings: RuntimeSettings | None = None,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._settings = settings = settings or RuntimeSettings()
+        self._timer = Timer(clock)
+        self._queue: WorkQueue[Identity] = WorkQueue(clock, entropy, self._timer, settings.queue)
+        self._observer = Observer(tiers, clock=clock, timer=self._timer, options=settings.observer)
+        self._dispatch = Dispatch(
+            self._observer,
+            store,
+            clock=clock,
+            timer=self._timer,
+            options=settings.executor,
+            limits=settings.tiers,
+        )
+        self._survey = Survey(self._observer, policy=policy or Policy(), clock=clock)
+        self._board = ConditionBoard(clock, stuck_after_s=settings.stuck_after_s)
+        self._drift = DriftWatch(self._observer)
+        self._reconciler = Reconciler(
+            store,
+            self._observer,
+            self._survey,
+            Executor(self._dispatch),
+            clock=clock,
+            settings=settings,
+            drift=self._drift,
+            board=self._board,
+            report=self._reported,
+        )
+        self._resync = Resync(
+            store,
+            self._queue,
+            self._drift,
+            clock=clock,
+            entropy=entropy,
+            options=settings.resync,
+        )
+        self._supervisor = self._supervise(entropy)
+        self._watchers: dict[Identity, set[Callable[[PassReport], None]]] = {}
+        self._tasks: TaskGroup | None = None
+        self._ended = anyio.Event()
+        self.metrics = LoopMetrics(tuple(self._observer.tiers))
+
+    def _supervise(self, entropy: Entropy) -> Supervisor:
+        runner = Runner(self._queue, self._timed_pass, slots=self._settings.slots)
+        services = [
+            Service(name="workers", run=runner.run, drains=True),
+            Service(name="leases", run=self._resync.watch_leases),
+            Service(name="unfinished", run=self._resync.watch_unfinished),
+            Service(name="drift", run=self._resync.watch_published),
+        ]
+        options = SupervisorOptions(drain_s=self._settings.drain_s)
+        return Supervisor(
+            services, clock=self._clock, entropy=entropy, timer=self._timer, options=options
+        )
+
+    # --- life -------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        """Start.  Enter and leave in the same task."""
+        known = {name: self._store.tier_epochs.get(name) for name in self._observer.tiers}
+        self._observer.gate.restore({name: epoch for name, epoch in known.items() if epoch})
+        self._unsubscribe = self._store.subscribe(self._hint)
+        self._tasks = anyio.create_task_group()
+        await self._tasks.__aenter__()
+        self._tasks.start_soon(self._timer.run)
+        self._tasks.start_soon(self._run)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
+        """Drain and stop.  Raises what made the loop end, if it ended by itself."""
+        tasks = self._tasks
+        if tasks is None:
+            raise RuntimeError("controller left without having been entered")
+        self._unsubscribe()
+        self.stop()
+        if error is None:
+            await self._ended.wait()
+        tasks.cancel_scope.cancel()
+        try:
+            return await tasks.__aexit__(kind, error, trace)
+        except BaseExceptionGroup as group:
+            if len(group.exceptions) == 1:
+                raise group.exceptions[0] from None
+            raise
+
+    async def _run(self) -> None:
+        try:
+            await self._supervisor.run(on_stop=self._queue.close)
+        finally:
+            self._ended.set()
+
+    def stop(self) -> None:
+        """Ask to stop: passes under way are finished within the drain time."""
+        self._supervisor.stop()
+
+    def leave(self) -> None:
+        """Stop at once."""
+        self._supervisor.leave()
+
+    async def run_until_stopped(self) -> None:
+        """Wait until the loop has ended, for example after `stop`."""
+        await self._ended.wait()
+
+    # --- waking -----------------------------------------------------------------------------------
+
+    def _hint(self, identity: Identity) -> None:
+        """The store has published something of this revision; a converged one costs nothing."""
+        self._queue.add(identity)
+
+    def wake(self, identity: Identity) -> bool:
+        """Have the revision looked at now.  False when the queue is full; the resync comes."""
+        self._drift.forget(identity)
+        return self._queue.add(identity)
+
+    async def wait_converged(
+        self, identity: Identity, progress: Callable[[PassReport], None] | None = None
+    ) -> PassReport:
+        """Wait until a pass has observed the wanted state of the record as it is now, or later.
+
+        `progress` gets the report of each pass.  Has no end of its own: a revision that is blocked
+        or lost stays so, which the reports tell.  Raises WeightError NOT_FOUND.
+        """
+        view = await self._store.get(identity=identity)
+        at_least = view.metadata.metadata_generation
+        done = anyio.Event()
+        last: list[PassReport] = []
+
+        def watch(report: PassReport) -> None:
+            if progress is not None:
+                progress(report)
+            if report.converged and report.record.metadata_generation >= at_least:
+                last[:] = [report]
+                done.set()
+
+        self._watchers.setdefault(identity, set()).add(watch)
+        try:
+            self.wake(identity)
+            await done.wait()
+        finally:
+            self._watchers[identity].discard(watch)
+            if not self._watchers[identity]:
+                del self._watchers[identity]
+        return last[0]
+
+    async def _timed_pass(self, identity: Identity) -> Next:
+        started_s = self._clock.monotonic_s()
+        following = await self._reconciler.reconcile(identity)
+        self.metrics.pass_seconds.observe(self._clock.monotonic_s() - started_s)
+        self.metrics.passes.add(1, type(following).__name__.lower())
+        return following
+
+    def _reported(self, report: PassReport) -> None:
+        for outcome, count in report.tally.reasons.items():
+            self.metrics.outcomes.add(count, outcome)
+        self.metrics.moved_bytes.add(report.tally.moved_bytes)
+        for watch in tuple(self._watchers.get(report.identity, ())):
+            watch(report)
+
+    # --- asking -----------------------------------------------------------------------------------
+
+    async def plan(self, identity: Identity) -> Plan:
+        """The dry run: what a pass would do now.  Raises WeightError NOT_FOUND."""
+        return (await self._reconciler.ask(identity)).plan
+
+    async def plan_all(self) -> AsyncIterator[tuple[Identity, Plan]]:
+        """The dry run for every revision that is not DELETED."""
+        for record in self._store.records():
+            if record.availability is not Availability.DELETED:
+                yield record.identity, await self.plan(record.identity)
+
+    async def explain(self, identity: Identity) -> Explanation:
+        """What holds the revision now, and until when.  Raises WeightError NOT_FOUND."""
+        answer = await self._reconciler.ask(identity)
+        return Explanation(
+            record=answer.situation.record,
+            plan=answer.plan,
+            leases=self._store.leases(identity=identity),
+            conditions=self._board.of(identity),
+            failures=self._queue.failures(identity),
+            queued=identity in self._queue,
+        )
+
+    def conditions(self, identity: Identity) -> tuple[Condition, ...]:
+        """What is to be said of a revision; empty when it has converged or was not looked at."""
+        return self._board.of(identity)
+
+    def set_limits(self, limits: Mapping[str, TierLimits]) -> None:
+        """Replace tier limits while running."""
+        self._dispatch.set_limits(limits)
+
+    def set_policy(self, policy: Policy) -> None:
+        """Replace the policy while running; the next passes use it."""
+        self._survey.policy = policy
+
+    def health(self) -> Health:
+        """Whether the loop works, and what keeps it from working well."""
+        round_s = self._resync.drift_round_s
+        problems = dict(self._supervisor.problems)
+        if not self._store.healthy:
+            problems["journal"] = self._store.problem
+        return Health(
+            ready=self._supervisor.ready and self._store.healthy,
+            problems=problems,
+            tiers=dict(self._observer.problems()),
+            due=sum(self._queue.due_count(priority) for priority in Priority),
+            delayed=self._queue.delayed_count,
+            active=self._queue.active_count,
+            oldest_wait_s=self._queue.oldest_wait_s(),
+            stuck=self._board.count(ConditionType.STUCK),
+            failing=self._board.count(ConditionType.FAILING),
+            lost=self._board.count(ConditionType.LOST),
+            drift_round_age_s=None if round_s is None else self._clock.monotonic_s() - round_s,
+        )

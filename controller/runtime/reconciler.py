@@ -1,0 +1,280 @@
+"""One pass over one revision.  Layer: runtime.
+
+read the record -> observe -> plan -> record what was observed -> act -> say when to come again.
+A pass keeps nothing for the next one: whatever ends it at any await, the next pass starts from what
+is durable and what it sees.  Errors are classed here (DESIGN 7); only a broken invariant and
+cancellation leave it.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from weightctl.controller.core.identity import Identity
+from weightctl.controller.core.observation import Members
+from weightctl.controller.core.plan import Leases, Plan, Step, StepKind, Verdict
+from weightctl.controller.core.records import Availability, Residency, RevisionMetadata
+from weightctl.controller.errors import (
+    ErrorCode,
+    FencedError,
+    WeightctlError,
+    WeightError,
+)
+from weightctl.controller.ports import Clock
+from weightctl.controller.runtime.conditions import ConditionBoard
+from weightctl.controller.runtime.deletion import Deletion
+from weightctl.controller.runtime.dispatch import Pass
+from weightctl.controller.runtime.drift import DriftWatch, is_idle
+from weightctl.controller.runtime.executor import Executor
+from weightctl.controller.runtime.observer import Observer
+from weightctl.controller.runtime.outcomes import Tally
+from weightctl.controller.runtime.runner import Again, Failed, Finished, Next
+from weightctl.controller.runtime.settings import RuntimeSettings
+from weightctl.controller.runtime.supervisor import broken_invariant
+from weightctl.controller.runtime.survey import Answer, Question, Survey
+from weightctl.controller.store.store import WeightMetadataStore
+
+_LOG = logging.getLogger("weightctl.runtime")
+_WAIT_MIN_S = 0.05
+_STALE = (ErrorCode.STALE_GENERATION, ErrorCode.BUSY, ErrorCode.CONFLICT, ErrorCode.NOT_READY)
+"""Refusals that mean that the record has moved on: read it again."""
+_WELL = ("Done", "NoOp", "Corrupt", "Busy")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassReport:
+    """What one pass saw and did, for those who watch a revision."""
+
+    identity: Identity
+    record: RevisionMetadata
+    plan: Plan | None
+    tally: Tally
+    following: Next
+    problem: str = ""
+
+    @property
+    def converged(self) -> bool:
+        """Whether the wanted state of the record was observed and nothing is left to do."""
+        if self.record.availability is Availability.DELETED:
+            return True
+        return (
+            is_idle(self.record)
+            and self.plan is not None
+            and self.plan.verdict is Verdict.CONVERGED
+        )
+
+
+class Reconciler:
+    """Runs passes; at most one per revision at a time is the caller's duty (the queue's)."""
+
+    def __init__(
+        self,
+        store: WeightMetadataStore,
+        observer: Observer,
+        survey: Survey,
+        executor: Executor,
+        *,
+        clock: Clock,
+        settings: RuntimeSettings,
+        drift: DriftWatch,
+        board: ConditionBoard,
+        report: Callable[[PassReport], None],
+    ) -> None:
+        self._store = store
+        self._observer = observer
+        self._survey = survey
+        self._executor = executor
+        self._deletion = Deletion(store, observer, executor)
+        self._clock = clock
+        self._settings = settings
+        self._drift = drift
+        self._board = board
+        self._report = report
+
+    async def reconcile(self, identity: Identity) -> Next:
+        """One pass.  Raises InvariantViolationError only."""
+        generation = 0
+        try:
+            record = (await self._store.get(identity=identity)).metadata
+            generation = record.metadata_generation
+            report = await self._pass(record)
+        except WeightError as error:
+            return self._refused(identity, error, generation)
+        except FencedError:
+            return Failed(generation=generation)
+        except Exception as error:
+            if (broken := broken_invariant(error)) is not None:
+                raise broken from error
+            _LOG.warning("pass over %s failed", identity, exc_info=error)
+            reason = error.reason if isinstance(error, WeightctlError) else "InternalError"
+            self._board.failing(identity, reason, repr(error), generation)
+            return Failed(generation=generation)
+        self._report(report)
+        return report.following
+
+    async def ask(self, identity: Identity) -> Answer:
+        """The dry run: what a pass would do now.  Raises WeightError NOT_FOUND."""
+        record = (await self._store.get(identity=identity)).metadata
+        return await self._survey.answer(await self._question(record))
+
+    def _refused(self, identity: Identity, error: WeightError, generation: int) -> Next:
+        if error.code is ErrorCode.NOT_FOUND:
+            self._board.clear(identity)
+            self._drift.forget(identity)
+            return Finished()
+        if error.code not in _STALE:
+            self._board.failing(identity, error.code.name, str(error), generation)
+        return Failed(generation=generation)
+
+    async def _question(self, record: RevisionMetadata) -> Question:
+        identity = record.identity
+        leases = self._store.leases(identity=identity)
+        nearest_ms = min((lease.expires_at_ms for lease in leases), default=None)
+        idle_ms = 0
+        if record.availability is Availability.IMPORTING:
+            idle_ms = int(self._store.import_idle_s(identity=identity) * 1000)
+        return Question(
+            record=record,
+            operation=self._store.operation(identity=identity),
+            members=await self._members(record),
+            leases=Leases(count=len(leases), nearest_expiry_ms=nearest_ms),
+            import_idle_ms=idle_ms,
+        )
+
+    async def _members(self, record: RevisionMetadata) -> Members:
+        return await self._store.directory.members(record.manifest.payload_group_id)
+
+    # --- the pass ---------------------------------------------------------------------------------
+
+    async def _pass(self, record: RevisionMetadata) -> PassReport:
+        if record.availability is Availability.DELETED:
+            self._observer.forget_group(record.manifest.payload_group_id)
+            self._board.clear(record.identity)
+            self._drift.forget(record.identity)
+            return self._reported(record, None, Tally(), Finished())
+        if is_idle(record) and not self._drift.unknown((record,)):
+            return self._reported(record, None, Tally(), Finished())
+        answer = await self._survey.answer(await self._question(record))
+        await self._keep_epochs()
+        self._board.planned(record.identity, answer.plan, record.metadata_generation)
+        if self._records_only(answer.plan):
+            await self._write_record(record, answer)
+            return self._reported(record, answer.plan, Tally(), Again())
+        record = await self._record_progress(record, answer.plan)
+        situation = replace(answer.situation, record=record)
+        work = self._executor.begin(situation, answer.seen)
+        await self._executor.carry_out(work, answer.plan)
+        following = self._following(record, answer.plan, work)
+        self._note_failures(record, work)
+        if is_idle(record) and answer.plan.verdict is Verdict.CONVERGED:
+            self._drift.remember(record, answer.seen)
+        return self._reported(record, answer.plan, work.tally, following)
+
+    async def _keep_epochs(self) -> None:
+        for tier, epoch in self._observer.gate.unsaved().items():
+            await self._store.tier_epochs.set(tier, epoch)
+            self._observer.gate.saved(tier, epoch)
+
+    def _records_only(self, plan: Plan) -> bool:
+        return bool(plan.steps) and not any(step.mask for step in plan.steps)
+
+    async def _write_record(self, record: RevisionMetadata, answer: Answer) -> None:
+        for step in answer.plan.steps:
+            await self._write_step(record, answer, step)
+
+    async def _write_step(self, record: RevisionMetadata, answer: Answer, step: Step) -> None:
+        identity, generation = record.identity, record.metadata_generation
+        plan = answer.plan
+        match step.kind:
+            case StepKind.PUBLISH:
+                if plan.availability is not None and plan.residency is not None:
+                    await self._store.publish_observation(
+                        identity=identity,
+                        expected_metadata_generation=generation,
+                        availability=plan.availability,
+                        residency=plan.residency,
+                    )
+            case StepKind.FINISH:
+                if plan.residency is not None:
+                    await self._store.finish_operation(
+                        operation_id=record.operation_id, observed_residency=plan.residency
+                    )
+            case StepKind.ABORT_IMPORT:
+                await self._store.abort_import(
+                    identity=identity, expected_metadata_generation=generation
+                )
+            case StepKind.FINISH_DELETE:
+                await self._deletion.finish(record, answer)
+            case _:
+                pass
+
+    async def _record_progress(self, record: RevisionMetadata, plan: Plan) -> RevisionMetadata:
+        """Make durable what was observed under an operation; gives the record as it is then."""
+        operation = self._store.operation(identity=record.identity)
+        if operation is None:
+            return record
+        availability = plan.availability or record.availability
+        residency = plan.residency or record.residency
+        if (availability, residency) == (Availability.READY, Residency.ABSENT):
+            availability, residency = record.availability, record.residency
+        seen = (availability, residency, max(plan.processed_members, operation.processed_members))
+        if seen == (record.availability, record.residency, operation.processed_members):
+            return record
+        await self._store.update_progress(
+            operation_id=operation.operation_id,
+            processed_members=plan.processed_members,
+            total_members=max(plan.total_members, operation.total_members),
+            cursor=plan.cursor,
+            availability=availability,
+            residency=residency,
+        )
+        current = (await self._store.get(identity=record.identity)).metadata
+        if current.operation_id != operation.operation_id:
+            raise FencedError(f"the pass over {record.identity}", "its operation has ended")
+        return current
+
+    # --- when to come again -----------------------------------------------------------------------
+
+    def _following(self, record: RevisionMetadata, plan: Plan, work: Pass) -> Next:
+        tally, generation = work.tally, record.metadata_generation
+        if tally.fenced:
+            return Failed(generation=generation)
+        if tally.changed:
+            return Again()
+        if tally.busy_until_ms is not None and not tally.failures:
+            return self._until(tally.busy_until_ms)
+        if tally.permanent and not tally.failures:
+            return Again(after_s=self._settings.park_s, progressed=False)
+        if plan.steps:
+            return Failed(generation=generation, at_least_s=tally.retry_after_s)
+        if plan.verdict is Verdict.CONVERGED:
+            return Finished()
+        if plan.verdict is Verdict.LOST:
+            return Again(after_s=self._settings.park_s, progressed=False)
+        known = [wait.until_ms for wait in plan.waits if wait.until_ms is not None]
+        if known:
+            return self._until(min(known))
+        return Failed(generation=generation)
+
+    def _until(self, until_ms: int) -> Again:
+        """At a known time, but never much later than the longest trusted wait."""
+        wait_s = (until_ms - self._clock.wall_ms()) / 1000
+        bounded_s = min(max(wait_s, _WAIT_MIN_S), self._settings.wait_max_s)
+        return Again(after_s=bounded_s, progressed=False)
+
+    def _note_failures(self, record: RevisionMetadata, work: Pass) -> None:
+        tally, identity = work.tally, record.identity
+        troubled = tally.failures or tally.permanent or tally.fenced
+        if not troubled:
+            self._board.recovered(identity, record.metadata_generation)
+            return
+        reason = next(name for name in tally.reasons if name not in _WELL)
+        message = "; ".join(tally.details)
+        self._board.failing(identity, reason, message, record.metadata_generation)
+
+    def _reported(
+        self, record: RevisionMetadata, plan: Plan | None, tally: Tally, following: Next
+    ) -> PassReport:
+        return PassReport(
+            identity=record.identity, record=record, plan=plan, tally=tally, following=following
+        )

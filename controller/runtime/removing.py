@@ -1,0 +1,238 @@
+"""Takes replicas away, each with its proof.  Layer: runtime (invariants 1, 2, 3, 8).
+
+A drop from a published revision needs, when it acts, a fresh detailed look at the replica and the
+copy that justifies it: both COMPLETE, the copy the very instance that was read back right in this
+epoch and not too long ago.  The evidence is durable before the drop; leases and the fence are
+checked once more after it was written.  Only the looked-at instance is named to the tier.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from weightctl.controller.core.observation import Member, MemberState, ReplicaDetail
+from weightctl.controller.core.plan import Reason, Step, StepKind
+from weightctl.controller.core.records import Availability
+from weightctl.controller.errors import BusyError, require
+from weightctl.controller.ports import Conflict, Done, DropItem, InventoryItem, NoOp, Outcome
+from weightctl.controller.runtime.dispatch import Dispatch, Pass
+from weightctl.controller.store.evidence import EvidenceRow
+
+_OF_DELETED = (Reason.PAYLOAD_OF_DELETED, Reason.MANIFEST_OF_DELETED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Proof:
+    """One replica to drop and the copy that stays."""
+
+    index: int
+    dropped_instance: str
+    tier: str
+    instance_id: str
+    epoch: str
+    read_s: float
+
+
+class Remover:
+    """DROP and QUARANTINE, and the leftovers of a group that is being deleted."""
+
+    def __init__(self, dispatch: Dispatch) -> None:
+        self._dispatch = dispatch
+
+    async def drop(self, work: Pass, step: Step, indexes: Sequence[int]) -> None:
+        """Drop replicas of the step's source tier."""
+        if step.reason in _OF_DELETED:
+            await self._drop_of_deleted(work, step, indexes)
+        else:
+            await self._drop_proven(work, step, indexes)
+
+    async def quarantine(self, work: Pass, step: Step, indexes: Sequence[int]) -> None:
+        """Take replicas that were read back wrong out of sight; only exactly those instances."""
+        tier, group_id = step.source, work.members.group_id
+        evidence, epoch = self._dispatch.observer.evidence, work.seen.epochs[tier]
+        wrong = {
+            index: detail
+            for index, detail in (await self._look(work, tier, indexes)).items()
+            if evidence.is_corrupt(tier, group_id, index, epoch, detail.instance_id)
+        }
+        evidence.forget(tier, group_id, [index for index in indexes if index not in wrong])
+        await self._remove(work, step, wrong)
+
+    # --- published revisions ----------------------------------------------------------------------
+
+    async def _drop_proven(self, work: Pass, step: Step, indexes: Sequence[int]) -> None:
+        details = await self._look(work, step.source, indexes)
+        proofs = await self._prove(work, step.source, details)
+        for index in sorted(details.keys() - proofs.keys()):
+            why = Conflict(detail="no copy that stays is the one that was read back")
+            work.tally.add(why, work.members.keys[index])
+        if not proofs:
+            return
+        rows = [self._row(work, step.source, proof) for proof in proofs.values()]
+        await self._dispatch.store.evidence.record(work.record.identity, rows)
+        self._require_proofs(work, step.source, proofs)
+        await self._remove(work, step, {index: details[index] for index in proofs})
+
+    async def _prove(
+        self, work: Pass, source: str, details: Mapping[int, ReplicaDetail]
+    ) -> dict[int, _Proof]:
+        """A proof for each member that has one, from fresh looks at the tiers that keep a copy."""
+        proofs: dict[int, _Proof] = {}
+        for view in work.seen.views:
+            name = view.profile.name
+            wanted = [
+                index
+                for index in details
+                if index not in proofs and view.states[index] == MemberState.VERIFIED
+            ]
+            if name == source or view.profile.hot or not wanted:
+                continue
+            copies = await self._look(work, name, wanted)
+            proofs |= self._proofs_in(work, name, copies, details)
+            unproven = [index for index in wanted if index not in proofs]
+            self._dispatch.observer.evidence.forget(name, work.members.group_id, unproven)
+        return proofs
+
+    def _proofs_in(
+        self,
+        work: Pass,
+        tier: str,
+        copies: Mapping[int, ReplicaDetail],
+        dropped: Mapping[int, ReplicaDetail],
+    ) -> dict[int, _Proof]:
+        """The copies in one tier that are the very instances read back, recently enough."""
+        evidence, group_id = self._dispatch.observer.evidence, work.members.group_id
+        oldest_s = self._oldest_s(work)
+        proofs = {}
+        for index, copy in copies.items():
+            epoch = work.seen.epochs[tier]
+            read_s = evidence.read_s(tier, group_id, index, epoch, copy.instance_id)
+            if read_s >= oldest_s:
+                proofs[index] = _Proof(
+                    index=index,
+                    dropped_instance=dropped[index].instance_id,
+                    tier=tier,
+                    instance_id=copy.instance_id,
+                    epoch=epoch,
+                    read_s=read_s,
+                )
+        return proofs
+
+    def _oldest_s(self, work: Pass) -> float:
+        return self._dispatch.clock.monotonic_s() - work.situation.policy.evidence_max_age_s
+
+    def _require_proofs(self, work: Pass, source: str, proofs: Mapping[int, _Proof]) -> None:
+        """The last-copy rule, for all members of the batch at once."""
+        hot = {view.profile.name: view.profile.hot for view in work.seen.views}
+        for index, proof in proofs.items():
+            what = f"drop of {work.members.keys[index]} from {source}"
+            require(proof.tier != source, what, "its evidence is the copy to be dropped")
+            require(not hot[proof.tier], what, "its evidence lies in a hot tier")
+            require(proof.instance_id and proof.epoch, what, "its evidence names no copy")
+
+    async def _look(
+        self, work: Pass, tier: str, indexes: Sequence[int]
+    ) -> dict[int, ReplicaDetail]:
+        """The replicas that are COMPLETE now, in the epoch of the pass; none after a change."""
+        seen = await self._dispatch.observer.look(tier, work.members, indexes)
+        if seen.epoch != work.seen.epochs[tier]:
+            return {}
+        return {
+            index: seen.details[position]
+            for position, index in enumerate(indexes)
+            if seen.states[position] == MemberState.COMPLETE and position in seen.details
+        }
+
+    def _row(self, work: Pass, source: str, proof: _Proof) -> EvidenceRow:
+        clock = self._dispatch.clock
+        now_ms, age_s = clock.wall_ms(), clock.monotonic_s() - proof.read_s
+        return EvidenceRow(
+            member_key=work.members.keys[proof.index],
+            dropped_tier=source,
+            dropped_instance=proof.dropped_instance,
+            evidence_tier=proof.tier,
+            evidence_instance=proof.instance_id,
+            evidence_sha256=work.members.digest(proof.index),
+            evidence_epoch=proof.epoch,
+            verified_at_ms=now_ms - int(age_s * 1000),
+            operation_id=work.record.operation_id,
+            at_ms=now_ms,
+        )
+
+    # --- deleted revisions ------------------------------------------------------------------------
+
+    async def _drop_of_deleted(self, work: Pass, step: Step, indexes: Sequence[int]) -> None:
+        self._require_deleting(work)
+        await self._remove(work, step, await self._look(work, step.source, indexes))
+
+    def _require_deleting(self, work: Pass) -> None:
+        require(
+            work.record.availability is Availability.DELETING,
+            f"removal of every copy of {work.record.identity}",
+            f"it is {work.record.availability.name}",
+        )
+
+    async def sweep(self, work: Pass, tier: str, items: Sequence[InventoryItem]) -> None:
+        """Remove leftovers of a group that is being deleted: quarantined, partial, or unknown."""
+        self._require_deleting(work)
+        position = {key: index for index, key in enumerate(work.members.keys)}
+        batch = [
+            DropItem(member=self._leftover(work, item, position), instance_id=item.instance_id)
+            for item in items
+        ]
+        outcomes = await self._drop_batch(work, tier, batch)
+        for item, outcome in zip(items, outcomes, strict=True):
+            work.tally.add(outcome, item.key)
+
+    def _leftover(self, work: Pass, item: InventoryItem, position: Mapping[str, int]) -> Member:
+        index = position.get(item.key)
+        if index is not None:
+            return work.members.member(index)
+        group_id = work.members.group_id
+        return Member(group_id=group_id, key=item.key, size_bytes=item.size_bytes, sha256=bytes(32))
+
+    # --- acting -----------------------------------------------------------------------------------
+
+    async def _remove(self, work: Pass, step: Step, details: Mapping[int, ReplicaDetail]) -> None:
+        if not details:
+            return
+        indexes = list(details)
+        batch = [
+            DropItem(member=member, instance_id=details[index].instance_id)
+            for index, member in zip(indexes, work.members.select(indexes), strict=True)
+        ]
+        quarantine = step.kind is StepKind.QUARANTINE
+        outcomes = await self._drop_batch(work, step.source, batch, quarantine=quarantine)
+        work.count(indexes, outcomes)
+        gone = [
+            index
+            for index, outcome in zip(indexes, outcomes, strict=True)
+            if isinstance(outcome, Done | NoOp)
+        ]
+        observer, group_id = self._dispatch.observer, work.members.group_id
+        observer.evidence.forget(step.source, group_id, indexes)
+        observer.gate.expect(step.source, group_id, gone, MemberState.ABSENT)
+        observer.capacity_changed(step.source)
+
+    async def _drop_batch(
+        self, work: Pass, tier_name: str, batch: Sequence[DropItem], *, quarantine: bool = False
+    ) -> list[Outcome]:
+        tier = self._dispatch.tier(tier_name)
+
+        async def call() -> Sequence[Outcome]:
+            self._check_leases(work)
+            if quarantine:
+                return await tier.quarantine(batch, work.fence)
+            return await tier.drop(batch, work.fence)
+
+        ticket = self._dispatch.ticket(work, (tier_name,), 0)
+        return await self._dispatch.send(work, ticket, len(batch), call)
+
+    def _check_leases(self, work: Pass) -> None:
+        leases = self._dispatch.store.leases(identity=work.record.identity)
+        if leases:
+            raise BusyError(
+                min(lease.expires_at_ms for lease in leases),
+                f"removal from {work.record.identity}",
+                f"{len(leases)} live leases",
+                "wait until they are released or dead",
+            )

@@ -1,0 +1,120 @@
+"""From a record to a plan: read, observe, plan; nothing is written.  Layer: runtime.
+
+The loop and the dry run share this, so both get the same plan from the same observation
+(invariant 10).  `observe_and_plan` serves callers that have no running loop.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import anyio
+from anyio import to_thread
+
+from weightctl.controller.core.aggregate import GroupFacts, examine
+from weightctl.controller.core.observation import Members
+from weightctl.controller.core.plan import Leases, Plan, Situation
+from weightctl.controller.core.planner import plan
+from weightctl.controller.core.policy import Policy
+from weightctl.controller.core.records import (
+    Availability,
+    Operation,
+    ResidencyOperation,
+    RevisionMetadata,
+)
+from weightctl.controller.ports import Clock, Tier
+from weightctl.controller.runtime.observer import Observer, ObserverOptions, Seen
+from weightctl.controller.runtime.timer import Timer
+
+_FACTS_MAX = 1024
+_MEMBERS_ON_LOOP = 20_000
+"""Larger groups are examined and planned in a worker thread; the loop must not wait for that."""
+_UNSEEN = (Availability.IMPORTING, Availability.DELETED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is asked about: the records of one revision, and its members."""
+
+    record: RevisionMetadata
+    operation: ResidencyOperation | None
+    members: Members
+    leases: Leases = field(default_factory=Leases)
+    import_idle_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What was seen, and what would be done."""
+
+    situation: Situation
+    seen: Seen
+    plan: Plan
+
+
+class Survey:
+    """Observes and plans for one revision at a time."""
+
+    def __init__(self, observer: Observer, *, policy: Policy, clock: Clock) -> None:
+        self._observer = observer
+        self._clock = clock
+        self.policy = policy
+        """May be replaced while running; the next pass uses it."""
+        self._facts: OrderedDict[str, tuple[Members, GroupFacts]] = OrderedDict()
+
+    async def answer(self, question: Question) -> Answer:
+        """Look at all tiers (unless the record's state makes that needless) and plan."""
+        record, members, policy = question.record, question.members, self.policy
+        if record.availability in _UNSEEN:
+            seen = Seen(members=members, views=(), epochs={})
+        else:
+            with_capacity = record.operation is not Operation.NONE
+            seen = await self._observer.observe(members, policy, with_capacity=with_capacity)
+        situation = Situation(
+            record=record,
+            operation=question.operation,
+            members=members,
+            facts=await self._examine(members),
+            views=seen.views,
+            now_ms=self._clock.wall_ms(),
+            policy=policy,
+            leases=question.leases,
+            import_idle_ms=question.import_idle_ms,
+        )
+        if len(members) <= _MEMBERS_ON_LOOP:
+            return Answer(situation=situation, seen=seen, plan=plan(situation))
+        planned = await to_thread.run_sync(plan, situation)
+        return Answer(situation=situation, seen=seen, plan=planned)
+
+    async def _examine(self, members: Members) -> GroupFacts:
+        """Facts of a group, kept for as long as the directory gives the same members."""
+        known = self._facts.get(members.group_id)
+        if known is not None and known[0] is members:
+            self._facts.move_to_end(members.group_id)
+            return known[1]
+        if len(members) <= _MEMBERS_ON_LOOP:
+            facts = examine(members)
+        else:
+            facts = await to_thread.run_sync(examine, members)
+        self._facts[members.group_id] = (members, facts)
+        if len(self._facts) > _FACTS_MAX:
+            self._facts.popitem(last=False)
+        return facts
+
+
+async def observe_and_plan(
+    question: Question,
+    tiers: Sequence[Tier],
+    *,
+    policy: Policy,
+    clock: Clock,
+    options: ObserverOptions | None = None,
+) -> Plan:
+    """One dry run without a loop: no evidence is known, nothing is written anywhere."""
+    timer = Timer(clock)
+    observer = Observer(tiers, clock=clock, timer=timer, options=options)
+    async with anyio.create_task_group() as group:
+        group.start_soon(timer.run)
+        answer = await Survey(observer, policy=policy, clock=clock).answer(question)
+        group.cancel_scope.cancel()
+    return answer.plan
