@@ -1,8 +1,8 @@
 """The dfs tier: replicas in a folder that several hosts share.  Layer: a tier.
 
 `engine` runs in the worker processes and makes the file calls, `tier` is its face on the loop.  The
-layout is that of the other file tiers (adapters/shared/layout.py).  This module imports neither, so
-that a worker's start does not import an event loop.
+layout is that of the other file tiers (adapters/shared/layout.py).  This module imports the latter
+only when it is used, so that a worker's start does not import an event loop.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 def factory(name: str, options: Mapping[str, object], context: TierContext, /) -> Tier:
-    """Build the tier; options in `tier.from_options`.  Raises ConfigError."""
-    from weightctl.adapters.dfs.tier import from_options  # noqa: PLC0415 - see above
+    """Build the tier; its options are those of `options.DfsOptions`.  Raises ConfigError."""
+    from weightctl.adapters.dfs.options import parse  # noqa: PLC0415 - see above
+    from weightctl.adapters.dfs.tier import DfsTier  # noqa: PLC0415
 
-    return from_options(name, options, context)
+    return DfsTier(name, parse(name, options, context), context)

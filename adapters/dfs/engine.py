@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast
 
+from weightctl.adapters.dfs.series import Verifying, Writing
 from weightctl.adapters.shared import observing, reading, removing, writing
 from weightctl.adapters.shared.drafts import NO_LOCKS, Draft
 from weightctl.adapters.shared.files import FILE_FLAGS, read_at
@@ -25,7 +26,6 @@ from weightctl.adapters.shared.layout import PARTIAL, StoredName, encode_text, p
 from weightctl.adapters.shared.markers import MARKER_FILE, Medium
 from weightctl.adapters.shared.room import Room, medium_free_bytes
 from weightctl.adapters.shared.root import Root
-from weightctl.adapters.shared.streaming import BLOCK_BYTES, DigestThread
 from weightctl.adapters.shared.translate import PERMANENT_ERRNOS, error_from_os
 from weightctl.controller.core.observation import Members, MemberState, TierObservation
 from weightctl.controller.errors import (
@@ -34,18 +34,16 @@ from weightctl.controller.errors import (
     TransientError,
     require,
 )
-from weightctl.controller.ports import Corrupt, Done, Outcome, Unknown
+from weightctl.controller.ports import Corrupt, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from weightctl.adapters.shared.reading import OpenReplica
     from weightctl.controller.core.observation import Member
     from weightctl.controller.ports import DropItem, Fence, InventoryItem
 
-T = TypeVar("T")
-FLUSH_BYTES = 64 * 1024 * 1024
-"""Written bytes are brought to the medium after so many, so that no flush outlasts a deadline."""
+
+S = TypeVar("S")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,11 +98,7 @@ class Engine:
         )
         self._read_only = read_only
         self._entered = self._lockless = False
-        self._draft: Draft | None = None
-        self._replica: OpenReplica | None = None
-        self._digest: DigestThread | None = None
-        self._unflushed_bytes = 0
-        self._at = 0
+        self._series: Writing | Verifying | None = None
 
     def enter(self) -> None:
         """Find or mark the medium.  Raises ConfigError; TransientError when it may come back."""
@@ -198,70 +192,30 @@ class Engine:
             draft = writing.begin(self._root, member)
             if not isinstance(draft, Draft):
                 return draft
-        self._draft, self._digest, self._unflushed_bytes = draft, DigestThread(), 0
-        self._digest.__enter__()
+        self._series = Writing(self._root, draft)
         return None
 
     def write(self, at: int, offset: int, size_bytes: int) -> None:
         """Write `size_bytes` of the buffer, from `at`, to byte `offset` of the draft."""
-        draft, digest = _held(self._draft), _held(self._digest)
-        view = self._buffer[at : at + size_bytes]
-        blocks = [view[start : start + BLOCK_BYTES] for start in range(0, size_bytes, BLOCK_BYTES)]
         with self._at_work("writing a replica"):
-            for block in blocks:
-                digest.feed(block)
-            draft.write(view, offset)
-            self._unflushed_bytes += size_bytes
-            if self._unflushed_bytes >= FLUSH_BYTES:
-                os.fdatasync(draft.fd)
-                self._unflushed_bytes = 0
-        for _ in blocks:
-            digest.done.get()  # the buffer is filled again after this
+            self._held(Writing).write(self._buffer[at : at + size_bytes], offset)
 
     def seal(self) -> Corrupt | None:
         """Check the draft and bring it to the medium."""
-        draft, digest = _held(self._draft), _held(self._digest)
         with self._at_work("sealing a replica"):
-            return writing.seal(self._root, draft, digest.result())
+            return self._held(Writing).seal()
 
     def publish(self, fence: Fence) -> Outcome:
         """Give the sealed draft its name and see by a fresh open that it is there."""
-        draft = _held(self._draft)
         with self._at_work("publishing a replica"):
-            writing.publish(self._root, draft, fence)
-            self._draft = None
-            (outcome,) = writing.settle(self._root, [draft])
-            return self._seen(draft) if isinstance(outcome, Done) else outcome
-
-    def _seen(self, draft: Draft) -> Outcome:
-        name = str(draft.name)
-        try:
-            with (
-                self._root.medium.opened() as root_fd,
-                group_folder(root_fd, draft.group) as group_fd,
-            ):
-                fd = os.open(name, FILE_FLAGS, dir_fd=group_fd)
-                try:
-                    size_bytes = os.fstat(fd).st_size
-                finally:
-                    os.close(fd)
-        except (OSError, TransientError) as error:
-            return Unknown(detail=f"published, but not seen when opened anew: {error}")
-        if size_bytes != draft.member.size_bytes:
-            return Unknown(detail=f"published, but seen with {size_bytes} bytes")
-        return Done(instance_id=draft.name.instance_id, moved_bytes=size_bytes)
+            return self._held(Writing).publish(fence)
 
     def let_go(self) -> None:
         """Close what a series of calls holds open; an unpublished draft is removed."""
-        draft, self._draft = self._draft, None
-        digest, self._digest = self._digest, None
-        replica, self._replica = self._replica, None
-        if digest is not None:
-            digest.__exit__()
-        if draft is not None:
-            writing.discard(self._root, draft)
-        if replica is not None:
-            reading.close_replica(self._root, replica)
+        series, self._series = self._series, None
+        if series is not None:
+            with self._at_work("letting go"):
+                series.close()
 
     # --- reading ---
 
@@ -296,32 +250,19 @@ class Engine:
             opened = reading.open_to_verify(self._root, member)
         if not isinstance(opened, reading.OpenReplica):
             return opened
-        self._replica, self._at, self._digest = opened, 0, DigestThread()
-        self._digest.__enter__()
-        for start in range(0, len(self._buffer), BLOCK_BYTES):
-            self._digest.done.put(self._buffer[start : start + BLOCK_BYTES])
+        self._series = Verifying(self._root, opened, self._buffer)
         return opened.size_bytes
 
     def digest(self, size_bytes: int) -> None:
         """Read and digest the next bytes."""
-        replica, digest = _held(self._replica), _held(self._digest)
-        end = self._at + size_bytes
         with self._at_work("reading a replica back"):
-            while self._at < end:
-                block = digest.done.get()  # digested, so it can be filled again
-                view = block[: min(len(block), end - self._at)]
-                replica.read_into(view, self._at)
-                digest.feed(view)
-                self._at += len(view)
+            self._held(Verifying).digest(size_bytes)
 
     def end_verify(self) -> Outcome:
         """What the bytes that were read say."""
-        replica, digest = _held(self._replica), _held(self._digest)
-        got, member = digest.result(), replica.member
+        outcome = self._held(Verifying).verdict()
         self.let_go()
-        if got != member.sha256 or replica.size_bytes != member.size_bytes:
-            return Corrupt(expected=member.sha256, got=got, instance_id=replica.instance_id)
-        return Done(instance_id=replica.instance_id, moved_bytes=replica.size_bytes)
+        return outcome
 
     # --- removing ---
 
@@ -379,6 +320,10 @@ class Engine:
         except FileNotFoundError:
             return
 
+    def _held(self, kind: type[S]) -> S:
+        require(isinstance(self._series, kind), "a step was called without the one before it")
+        return cast("S", self._series)
+
     @contextmanager
     def _at_work(self, what: str) -> Iterator[None]:
         try:
@@ -388,11 +333,6 @@ class Engine:
             raise TerminalError(error.what, error.why, error.todo) from error
         except OSError as error:
             raise error_from_os(error, f"{what} under {str(self._path)!r}") from error
-
-
-def _held(thing: T | None) -> T:
-    require(thing is not None, "a step of a series was called without the one before it")
-    return cast("T", thing)
 
 
 def _has_no_locks(root_fd: int) -> bool:

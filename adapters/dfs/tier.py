@@ -11,7 +11,6 @@ from __future__ import annotations
 import pickle
 from collections import Counter
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -22,7 +21,6 @@ from weightctl.adapters.dfs.engine import Engine
 from weightctl.adapters.dfs.strangers import Strangers
 from weightctl.adapters.dfs.transfers import Reader, bring_in, read_back
 from weightctl.adapters.shared.layout import encode_text
-from weightctl.adapters.shared.options import TierOptions
 from weightctl.adapters.shared.pump import raise_first
 from weightctl.adapters.shared.translate import outcome_from_error
 from weightctl.adapters.shared.workers import EngineSpec, WorkerLimits, WorkerPool
@@ -32,12 +30,13 @@ from weightctl.controller.core.observation import (
     unknown_observation,
 )
 from weightctl.controller.core.tiers import Capabilities, TierProfile
-from weightctl.controller.errors import ConfigError, ReconcileError
+from weightctl.controller.errors import ReconcileError
 from weightctl.controller.ports import Busy, Done, Outcome, Permanent, Retry, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 
+    from weightctl.adapters.dfs.options import DfsOptions
     from weightctl.controller.core.observation import Member, Members
     from weightctl.controller.core.tiers import TierCapacity
     from weightctl.controller.ports import (
@@ -49,48 +48,12 @@ if TYPE_CHECKING:
         TierContext,
     )
 
-OPTIONS = ("path", "capacity_bytes", "deadline_s", "workers", "grace_s")
-GRACE_S = 3600.0
 REMOVALS_MAX = 64
 """Items of one request that removes; bounds what a deadline leaves unknown."""
 PICKLED_OFF_LOOP = 4096
 """Members beyond which a request is packed in a thread."""
 _HOST_BYTES = 3
 _RANDOM_BYTES = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DfsOptions:
-    """What a person may set.
-
-    grace_s: how long a partial file of another host must be still before it counts as dead.
-    """
-
-    path: str
-    capacity_bytes: int | None = None
-    deadline_s: float = 30.0
-    workers: int = 3
-    grace_s: float = GRACE_S
-
-
-def from_options(name: str, options: Mapping[str, object], context: TierContext, /) -> DfsTier:
-    """The tier's factory.  Raises ConfigError."""
-    given = TierOptions(name, options, OPTIONS)
-    workers = given.count("workers", 3)
-    if workers == 1:
-        raise ConfigError(
-            f"tier {name!r}: option 'workers' cannot be used",
-            "with one worker a transfer would hold up every observation",
-            "give 2 or more",
-        )
-    values = DfsOptions(
-        path=str(Path(context.state_dir) / given.text("path")),
-        capacity_bytes=given.size_bytes("capacity_bytes"),
-        deadline_s=given.seconds("deadline_s", 30.0),
-        workers=workers,
-        grace_s=given.seconds("grace_s", GRACE_S),
-    )
-    return DfsTier(name, values, context)
 
 
 class DfsTier:

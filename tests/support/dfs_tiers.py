@@ -9,7 +9,8 @@ from typing import TypeVar
 
 import anyio
 
-from weightctl.adapters.dfs.tier import DfsTier, from_options
+from weightctl.adapters.dfs.options import parse
+from weightctl.adapters.dfs.tier import DfsTier
 from weightctl.controller.clock import SystemClock, SystemEntropy
 from weightctl.controller.core.observation import Member, Members, MemberState, TierObservation
 from weightctl.controller.ports import Clock, Done, DropItem, Fence, StoreItem, TierContext
@@ -39,7 +40,8 @@ def dfs(
         state_dir=str(folder / host),
         read_only=read_only,
     )
-    return from_options("dfs", {"path": str(folder / "shared"), **options}, context)
+    given = {"path": str(folder / "shared"), **options}
+    return DfsTier("dfs", parse("dfs", given, context), context)
 
 
 def member(key: str, content: bytes) -> Member:
