@@ -7,11 +7,13 @@ outlive the loop.
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from functools import partial
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 import aiosqlite
+import anyio
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +25,14 @@ _CHUNK_ROWS = 256
 
 
 class StoreConnection(aiosqlite.Connection):
-    """A connection whose thread runs whole functions."""
+    """A connection whose thread runs whole functions and never outlives a failed opening."""
+
+    stopping: asyncio.Future[object] | None = None
+
+    def stop(self) -> asyncio.Future[object] | None:
+        """End the thread; keeps what tells when it has ended, which a failed opening drops."""
+        self.stopping = super().stop()
+        return self.stopping
 
     async def run(
         self,
@@ -43,5 +52,11 @@ class StoreConnection(aiosqlite.Connection):
 async def connect(connector: Callable[[], sqlite3.Connection]) -> StoreConnection:
     """Open with `connector` in the connection's own thread."""
     connection = StoreConnection(connector, _CHUNK_ROWS)
-    await connection
+    try:
+        await connection
+    except BaseException:
+        if connection.stopping is not None:
+            with anyio.CancelScope(shield=True):
+                await connection.stopping
+        raise
     return connection

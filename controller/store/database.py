@@ -19,6 +19,8 @@ from weightctl.controller.store.statements import load
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from weightctl.controller.ports import Clock
+
 DATABASE_NAME = "weightctl.db"
 SCHEMA_VERSION = 1
 APPLICATION_ID = 0x77676874
@@ -28,6 +30,7 @@ WAL_PAGES_MAX = 4096
 """A checkpoint starts when the WAL has grown to this many pages (16 MiB)."""
 WAL_BYTES_KEPT = 64 * 1024 * 1024
 """The WAL file is cut back to this size after a checkpoint that emptied it."""
+INTEGER_MAX = 2**63 - 1
 BUSY_TIMEOUT_S = 10.0
 CACHE_KIB = 8192
 
@@ -57,10 +60,19 @@ class Header:
         return xxhash.xxh32_intdigest(repr(astuple(self)).encode())
 
 
+def column_time(clock: Clock) -> int:
+    """Wall clock, ms, within what a column holds."""
+    return min(clock.wall_ms(), INTEGER_MAX)
+
+
 def connect_writer(path: Path) -> sqlite3.Connection:
-    """A connection in autocommit mode with the durability that the journal promises."""
+    """A connection in autocommit mode with the durability that the journal promises.
+
+    Raises StateDirectoryError for a file that is not ours to write.
+    """
     connection = sqlite3.connect(path, isolation_level=None, timeout=BUSY_TIMEOUT_S)
     try:
+        check_version(connection, path)  # before anything is changed in the file
         (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
         if mode != "wal":
             raise StateDirectoryError(
@@ -129,6 +141,8 @@ def create(connection: sqlite3.Connection, header: Header) -> None:
     connection.execute("BEGIN IMMEDIATE")
     for statement in filter(None, map(str.strip, SCHEMA["create"].split(";"))):
         connection.execute(statement)
+    for name in ("create_group_added", "create_group_changed", "create_group_removed"):
+        connection.execute(SCHEMA[name])
     connection.execute(SCHEMA["insert_header"], header.row())
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

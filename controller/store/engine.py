@@ -13,7 +13,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from weightctl.controller.core.identity import Identity, text_bytes
+from weightctl.controller.core.identity import Identity
 from weightctl.controller.core.leases import check_lease, prepare_expire, publish_lease
 from weightctl.controller.core.lifecycle import check_metadata, publish_metadata
 from weightctl.controller.core.mutations import (
@@ -22,11 +22,9 @@ from weightctl.controller.core.mutations import (
     OperationMutation,
 )
 from weightctl.controller.core.operations import check_operation, publish_operation
-from weightctl.controller.core.oplog import TYPE_OF, MetadataUpsert, emitted, identity_of, key_of
+from weightctl.controller.core.oplog import emitted, identity_of
 from weightctl.controller.core.records import ResidencyOperation, RevisionLease, RevisionMetadata
-from weightctl.controller.errors import ErrorCode, WeightError
-from weightctl.controller.store.codec import PAYLOAD_BYTES_MAX, encode
-from weightctl.controller.store.commit import EntryDraft
+from weightctl.controller.store.entries import entry_of
 from weightctl.controller.store.journal import Draft, Journal
 from weightctl.controller.store.locks import KeyedLocks
 
@@ -234,27 +232,3 @@ class Engine:
 
     def _counters(self) -> tuple[int, int]:
         return self.state.next_lease_id, self.state.next_operation_id
-
-
-def entry_of(payload: Payload) -> EntryDraft:
-    """The payload as an entry without its place.  Raises DURABILITY_FAILED when it is too large."""
-    raw = encode(payload)
-    tenant = text_bytes(identity_of(payload).tenant_id)
-    if len(raw) > PAYLOAD_BYTES_MAX or len(tenant) > PAYLOAD_BYTES_MAX:
-        raise WeightError(
-            ErrorCode.DURABILITY_FAILED,
-            "the change was not written",
-            f"EntryTooLarge: a log entry holds at most {PAYLOAD_BYTES_MAX} bytes",
-            "use a shorter tenant_id",
-        )
-    if isinstance(payload, MetadataUpsert):
-        operation = payload.operation
-        return EntryDraft(
-            entry_type=TYPE_OF[MetadataUpsert],
-            tenant=tenant,
-            key="weight-revision:" + payload.metadata.manifest.payload_group_id[7:],
-            payload=raw,
-            operation_id=None if operation is None else str(operation.operation_id),
-        )
-    key = key_of(payload)
-    return EntryDraft(entry_type=TYPE_OF[type(payload)], tenant=tenant, key=key, payload=raw)

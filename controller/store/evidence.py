@@ -15,6 +15,7 @@ import xxhash
 from weightctl.controller.core.identity import revision_record_key
 from weightctl.controller.errors import StateDirectoryError
 from weightctl.controller.store.commit import RowChange
+from weightctl.controller.store.database import column_time
 from weightctl.controller.store.statements import load
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class TierEpochs:
         """Remember an epoch; durable when it returns.  Raises WeightError DURABILITY_FAILED."""
         if self._known.get(tier) == epoch:
             return
-        values = (tier, epoch, self._engine.clock.wall_ms())
+        values = (tier, epoch, column_time(self._engine.clock), _epoch_checksum(tier, epoch))
         await self._engine.append_rows(f"tier {tier}", [RowChange(SQL["write_epoch"], values)])
         self._known[tier] = epoch
 
@@ -118,8 +119,15 @@ def read_evidence(connection: sqlite3.Connection, identity: Identity) -> tuple[E
 
 
 def read_epochs(connection: sqlite3.Connection) -> dict[str, str]:
-    """The last seen epoch by tier name; blocking."""
-    return dict(connection.execute(SQL["read_epochs"]))
+    """The last seen epoch by tier name; blocking.  A damaged one counts as never seen."""
+    rows = connection.execute(SQL["read_epochs"])
+    return {
+        tier: epoch for tier, epoch, checksum in rows if _epoch_checksum(tier, epoch) == checksum
+    }
+
+
+def _epoch_checksum(tier: str, epoch: str) -> int:
+    return xxhash.xxh32_intdigest(f"{tier}\0{epoch}".encode())
 
 
 def _insertion(revision: str, rows: Sequence[EvidenceRow]) -> RowChange:

@@ -18,6 +18,7 @@ import anyio
 
 from weightctl.controller.errors import ErrorCode, WeightError
 from weightctl.controller.store.commit import Commit, Committed, Rejected, Uncertain, append, fold
+from weightctl.controller.store.database import column_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -162,7 +163,7 @@ class Journal:
         if batch[0].alone is not None:
             return batch[0].alone
         request = Commit(
-            time_ms=self._clock.wall_ms(),
+            time_ms=column_time(self._clock),
             entries=[entry for draft in batch for entry in draft.entries],
             changes=[change for draft in batch for change in draft.changes],
         )

@@ -8,7 +8,7 @@ load at that sequence and says so. What was read before it is still good.
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from weightctl.controller.core.oplog import LeaseUpsert, MetadataUpsert
@@ -25,6 +25,7 @@ from weightctl.controller.store.codec import (
 )
 from weightctl.controller.store.commit import SQL, EntryDraft, entry_checksum
 from weightctl.controller.store.database import Header, read_header
+from weightctl.controller.store.entries import operation_of, slot_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from weightctl.controller.core.oplog import Payload
 
 _CHUNK_ROWS = 1024
-_OPERATION_SLOT = "weight-operation:"
+_ROW_TYPES = [int, int, int, bytes, str, bytes, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +57,8 @@ class Loaded:
     state: WeightState
     last_sequence: int
     damage: StateDirectoryError | None = None
+    last_group_number: int = 0
+    tier_epochs: dict[str, str] = field(default_factory=dict)
 
 
 class DamageError(Exception):
@@ -93,16 +96,14 @@ def _restore_snapshot(connection: sqlite3.Connection, header: Header) -> WeightS
         entry = read_row(row)
         rows, checksum_sum = rows + 1, checksum_sum + row[-1]
         match entry.payload:
-            case MetadataUpsert(operation=operation) if slot.startswith(_OPERATION_SLOT):
-                if operation is None:
-                    raise DamageError(entry.sequence, f"slot {slot} holds no operation")
-                operations.append(operation)
-            case MetadataUpsert(metadata=record):
+            case MetadataUpsert(metadata=record) if slot == entry.key:
                 metadata.append(record)
-            case LeaseUpsert(lease=lease):
+            case MetadataUpsert(operation=operation) if operation and slot == slot_of(operation):
+                operations.append(operation)
+            case LeaseUpsert(lease=lease) if slot == entry.key:
                 leases.append(lease)
             case _:
-                raise DamageError(entry.sequence, f"slot {slot} holds an erasure")
+                raise DamageError(entry.sequence, f"it does not belong into slot {slot}")
     if (rows, checksum_sum) != (header.snapshot_rows, header.snapshot_sum):
         raise DamageError(
             header.folded_sequence, f"{rows} rows were read, {header.snapshot_rows} were written"
@@ -144,15 +145,26 @@ def read_log(connection: sqlite3.Connection, from_sequence: int) -> Iterator[Sto
         for row in rows:
             if row[0] != expected:
                 raise DamageError(expected, f"the entry is missing; the next one is {row[0]}")
-            yield read_row(row)
+            yield read_log_row(row)
             expected += 1
         if len(rows) < _CHUNK_ROWS:
             return
 
 
+def read_log_row(row: Sequence[Any]) -> StoredEntry:
+    """As `read_row` for a row of the log, which also names its operation for folding."""
+    *columns, operation_id = row
+    entry = read_row(columns)
+    if operation_of(entry.payload) != operation_id:
+        raise DamageError(entry.sequence, "its operation column is not its operation's id")
+    return entry
+
+
 def read_row(row: Sequence[Any]) -> StoredEntry:
     """Check and decode one row.  Raises DamageError."""
     sequence, time_ms, entry_type, tenant, key, payload, checksum = row
+    if [type(value) for value in row] != _ROW_TYPES:
+        raise DamageError(sequence, "its columns have other types than were written")
     if len(key) > KEY_BYTES_MAX or len(payload) > PAYLOAD_BYTES_MAX:
         raise DamageError(sequence, "key or payload is longer than any that was written")
     draft = EntryDraft(entry_type, tenant, key, payload)

@@ -19,6 +19,7 @@ from weightctl.controller.store.rows import (
     ObjectRow,
     find_group,
     find_objects,
+    group_values,
 )
 
 if TYPE_CHECKING:
@@ -107,13 +108,4 @@ def removed_group(tenant_id: str, group_id: str) -> list[RowChange]:
 
 
 def _group_change(tenant_id: str, group_id: str, group: GroupRow) -> RowChange:
-    return RowChange(
-        OBJECTS["write_group"],
-        (
-            group.number,
-            text_bytes(tenant_id),
-            text_bytes(group_id),
-            group.objects,
-            group.digest,
-        ),
-    )
+    return RowChange(OBJECTS["write_group"], group_values(tenant_id, group_id, group))

@@ -24,6 +24,7 @@ from weightctl.controller.store.database import (
     DATABASE_NAME,
     Header,
     check_version,
+    column_time,
     connect_reader,
     connect_writer,
     create,
@@ -32,7 +33,7 @@ from weightctl.controller.store.database import (
 from weightctl.controller.store.evidence import read_epochs
 from weightctl.controller.store.loading import Loaded, load_state
 from weightctl.controller.store.lock import DirectoryLock
-from weightctl.controller.store.rows import last_group_number
+from weightctl.controller.store.rows import check_directory
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -71,7 +72,9 @@ async def open_directory(
         stack.push_async_callback(to_thread.run_sync, lock.release)
         await to_thread.run_sync(lock.acquire, clock.wall_ms())
         path = folder / DATABASE_NAME
-        fresh = Header(store_id=entropy.token(_STORE_ID_BYTES), term=0, created_ms=clock.wall_ms())
+        fresh = Header(
+            store_id=entropy.token(_STORE_ID_BYTES), term=0, created_ms=column_time(clock)
+        )
         writer = await _connected(stack, partial(_open_writer, path))
         loaded = await writer.run(_load, path, fresh)
         files = await to_thread.run_sync(_open_files, path, loaded)
@@ -84,8 +87,8 @@ async def open_directory(
             files=files,
             tail=Tail(header=header, last_sequence=loaded.last_sequence),
             state=loaded.state,
-            last_group_number=await reader.run(last_group_number),
-            tier_epochs=await reader.run(read_epochs),
+            last_group_number=loaded.last_group_number,
+            tier_epochs=loaded.tier_epochs,
         )
 
 
@@ -114,6 +117,8 @@ def _load(connection: sqlite3.Connection, path: Path, fresh: Header) -> Loaded:
         if not check_version(connection, path):
             create(connection, fresh)
         loaded = load_state(connection, path)
+        loaded.last_group_number = check_directory(connection, path)
+        loaded.tier_epochs = read_epochs(connection)
     except sqlite3.Error as error:
         raise _unopenable(path, error) from error
     if loaded.damage is not None:

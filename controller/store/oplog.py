@@ -9,17 +9,17 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from weightctl.controller.errors import StateDirectoryError
 from weightctl.controller.store import watermark
 from weightctl.controller.store.commit import SQL
-from weightctl.controller.store.loading import DamageError, load_state, read_row
+from weightctl.controller.store.loading import DamageError, load_state, read_log_row
 from weightctl.controller.store.reading import open_reader
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from weightctl.controller.core.oplog import Payload
 
@@ -67,11 +67,11 @@ def read_log(state_dir: str | os.PathLike[str], from_sequence: int = 1) -> Itera
             from_sequence = rows[-1][0] + 1
 
 
-def _log_entry(row: tuple[int, int, int, bytes, str, bytes, int]) -> LogEntry:
-    sequence, time_ms, entry_type, tenant, key, payload, _ = row
+def _log_entry(row: Sequence[Any]) -> LogEntry:
+    sequence, time_ms, entry_type, tenant, key, payload, *_ = row
     value, problem = None, ""
     try:
-        value = read_row(row).payload
+        value = read_log_row(row).payload
     except DamageError as error:
         problem = error.why
     return LogEntry(

@@ -106,19 +106,13 @@ def _connected(path: Path) -> sqlite3.Connection:
 
     Without a write-ahead log the file alone is the whole state.
     """
-    connection = connect_reader(path)
     try:
-        connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        return connect_reader(path)
     except sqlite3.OperationalError:
-        connection.close()
         log = path.with_name(f"{path.name}-wal")
         if log.exists() and log.stat().st_size:
             raise
         return connect_reader(path, immutable=True)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
 
 
 def _unreadable(path: Path, error: sqlite3.Error) -> StateDirectoryError:

@@ -6,6 +6,7 @@ of their checksums; a group that does not match is damaged and is never shown as
 
 from __future__ import annotations
 
+import sqlite3
 import struct
 from array import array
 from dataclasses import dataclass
@@ -16,17 +17,20 @@ import xxhash
 from weightctl.controller.core.identity import text_bytes
 from weightctl.controller.core.observation import Members
 from weightctl.controller.errors import StateDirectoryError
+from weightctl.controller.store.database import INTEGER_MAX
 from weightctl.controller.store.statements import load
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Iterable
+    from pathlib import Path
 
 OBJECTS = load("objects")
-SIZE_BYTES_MAX = 2**63 - 1
-"""SQLite's integers are signed; no object comes near."""
-_SUM_MASK = 2**63 - 1
+SIZE_BYTES_MAX = INTEGER_MAX
+"""No object comes near."""
+_SUM_MASK = INTEGER_MAX
 _CHUNK_ROWS = 4096
+_NO_GROUP = 0
+"""Numbers begin at 1."""
 _FIXED = struct.Struct(">BQ?")
 
 
@@ -43,6 +47,22 @@ class ObjectRow(NamedTuple):
         """XXH64 over key, NUL, type, size, pin and digest; keys hold no NUL."""
         fixed = _FIXED.pack(self.data_type, self.size_bytes, bool(self.hard_pin))
         return xxhash.xxh64_intdigest(b"%b\0%b%b" % (self.key, fixed, self.sha256))
+
+
+def group_values(tenant_id: str, group_id: str, group: GroupRow) -> tuple[object, ...]:
+    """Values of a group's row, with the checksum that protects its name too."""
+    values = (
+        group.number,
+        text_bytes(tenant_id),
+        text_bytes(group_id),
+        group.objects,
+        group.digest,
+    )
+    return (*values, _group_checksum(*values))
+
+
+def _group_checksum(*values: object) -> int:
+    return xxhash.xxh32_intdigest(repr(values).encode())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,10 +83,26 @@ class GroupRow:
         return GroupRow(number=self.number, objects=objects, digest=digest & _SUM_MASK)
 
 
-def last_group_number(connection: sqlite3.Connection) -> int:
-    """The highest number of a group, 0 for none."""
-    (number,) = connection.execute(OBJECTS["last_group_number"]).fetchone()
-    return int(number)
+def check_directory(connection: sqlite3.Connection, path: Path) -> int:
+    """Refuse a directory that has lost or changed a group; gives the highest group number.
+
+    A group that cannot be found would look like one without members, and its delete would finish.
+    Raises StateDirectoryError.
+    """
+    groups = checksums = last = 0
+    whole = True
+    for *values, checksum in connection.execute(OBJECTS["read_groups"]):
+        groups, checksums, last = groups + 1, checksums + checksum, max(last, values[0])
+        whole = whole and _group_checksum(*values) == checksum
+    recorded = connection.execute(OBJECTS["read_directory"]).fetchone()
+    found = [text for (text,) in connection.execute(OBJECTS["check_groups"])]
+    if not whole or recorded != (groups, checksums) or found != ["ok"]:
+        raise StateDirectoryError(
+            f"the object directory in {path} is damaged",
+            "DamagedDirectory: its groups are not those that were written",
+            "keep a copy of the directory, then restore a snapshot into a fresh one",
+        )
+    return last
 
 
 def find_group(connection: sqlite3.Connection, tenant_id: str, group_id: str) -> GroupRow | None:
@@ -79,12 +115,27 @@ def find_group(connection: sqlite3.Connection, tenant_id: str, group_id: str) ->
 
 def read_members(connection: sqlite3.Connection, tenant_id: str, group_id: str) -> Members:
     """Every member in key order; empty for an unknown group.  Raises StateDirectoryError."""
-    group = find_group(connection, tenant_id, group_id)
+    try:
+        group = find_group(connection, tenant_id, group_id)
+        if group is None:
+            group = GroupRow(number=_NO_GROUP)
+        members, digest = _read_group(connection, group, group_id)
+    except (sqlite3.Error, ValueError, TypeError, OverflowError, struct.error) as error:
+        raise damaged_group(group_id) from error
+    if (len(members), digest) != (group.objects, group.digest):
+        raise damaged_group(group_id)
+    return members
+
+
+def _read_group(
+    connection: sqlite3.Connection, group: GroupRow, group_id: str
+) -> tuple[Members, int]:
+    """The members of a group and the sum of their checksums."""
     keys: list[str] = []
     sizes = array("Q")
     digests, types, pins = bytearray(), bytearray(), bytearray()
-    seen = 0
-    cursor = connection.execute(OBJECTS["read_group"], (-1 if group is None else group.number,))
+    checksums = 0
+    cursor = connection.execute(OBJECTS["read_group"], (group.number,))
     while rows := cursor.fetchmany(_CHUNK_ROWS):
         raw_keys, raw_types, raw_sizes, raw_digests, raw_pins = zip(*rows, strict=True)
         keys.extend(key.decode("utf-8", "surrogateescape") for key in raw_keys)
@@ -92,10 +143,8 @@ def read_members(connection: sqlite3.Connection, tenant_id: str, group_id: str) 
         sizes.extend(raw_sizes)
         digests += b"".join(raw_digests)
         pins += bytes(raw_pins)
-        seen += sum(ObjectRow(*row).checksum() for row in rows)
-    if group is not None and (len(keys), seen & _SUM_MASK) != (group.objects, group.digest):
-        raise damaged_group(group_id)
-    return Members(
+        checksums += sum(ObjectRow(*row).checksum() for row in rows)
+    members = Members(
         group_id=group_id,
         keys=keys,
         sizes_bytes=sizes,
@@ -103,6 +152,7 @@ def read_members(connection: sqlite3.Connection, tenant_id: str, group_id: str) 
         data_types=bytes(types),
         hard_pin=bytes(pins),
     )
+    return members, checksums & _SUM_MASK
 
 
 def all_objects(connection: sqlite3.Connection) -> list[tuple[str, str, ObjectRow]]:

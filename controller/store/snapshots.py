@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from anyio import CancelScope, to_thread
 
-from weightctl.controller.core.identity import text_bytes
 from weightctl.controller.core.oplog import LeaseUpsert, MetadataUpsert
 from weightctl.controller.core.snapshot import export_snapshot, restore_snapshot
 from weightctl.controller.store.archive import Archive, read_archive, write_archive
 from weightctl.controller.store.commit import Replacement, RowChange, replace_all
-from weightctl.controller.store.engine import entry_of
-from weightctl.controller.store.rows import OBJECTS, GroupRow, all_objects
+from weightctl.controller.store.database import column_time
+from weightctl.controller.store.entries import entry_of, slot_of
+from weightctl.controller.store.rows import OBJECTS, GroupRow, all_objects, group_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,7 +73,7 @@ class Snapshots:
         async with engine.locks.exclusive():
             state = await to_thread.run_sync(restore_snapshot, snapshot)
             content = await to_thread.run_sync(
-                partial(_replacement, state, objects, time_ms=engine.clock.wall_ms())
+                partial(_replacement, state, objects, time_ms=column_time(engine.clock))
             )
             with CancelScope(shield=True):  # once submitted it is decided with every lock held
                 await engine.replace(state, partial(replace_all, content))
@@ -101,7 +101,7 @@ def _entries(state: WeightState) -> Iterator[tuple[str, EntryDraft]]:
     for operation in state.operations.values():
         record = state.metadata[operation.identity]
         entry = entry_of(MetadataUpsert(metadata=record, operation=operation))
-        yield f"weight-operation:{operation.operation_id}", entry
+        yield slot_of(operation), entry
     for lease in state.leases.values():
         entry = entry_of(LeaseUpsert(lease=lease))
         yield entry.key, entry
@@ -118,8 +118,7 @@ def _object_changes(objects: tuple[StoredObject, ...]) -> Iterator[RowChange]:
         groups[name] = group.changed(added=(row,))
         rows.append((group.number, *row))
     values = [
-        (group.number, text_bytes(tenant_id), text_bytes(group_id), group.objects, group.digest)
-        for (tenant_id, group_id), group in groups.items()
+        group_values(tenant_id, group_id, group) for (tenant_id, group_id), group in groups.items()
     ]
     yield RowChange(OBJECTS["write_group"], values, many=True)
     yield RowChange(OBJECTS["insert_object"], rows, many=True)

@@ -23,8 +23,9 @@ DELETE FROM evidence WHERE number IN (
 SELECT document, checksum FROM evidence WHERE revision = ? ORDER BY number;
 
 -- name: write_epoch
-INSERT INTO tier_epoch VALUES (?, ?, ?)
-ON CONFLICT (tier) DO UPDATE SET epoch = excluded.epoch, seen_ms = excluded.seen_ms;
+INSERT INTO tier_epoch VALUES (?, ?, ?, ?)
+ON CONFLICT (tier) DO UPDATE
+SET epoch = excluded.epoch, seen_ms = excluded.seen_ms, checksum = excluded.checksum;
 
 -- name: read_epochs
-SELECT tier, epoch FROM tier_epoch;
+SELECT tier, epoch, checksum FROM tier_epoch;

@@ -4,7 +4,7 @@
 INSERT INTO oplog VALUES (?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: read_entries
-SELECT sequence, time_ms, type, tenant, key, payload, checksum
+SELECT sequence, time_ms, type, tenant, key, payload, checksum, operation_id
 FROM oplog WHERE sequence >= ? ORDER BY sequence LIMIT ?;
 
 -- name: last_sequence

@@ -6,6 +6,15 @@ SELECT number, objects, digest FROM object_group WHERE group_id = ? AND tenant =
 -- name: last_group_number
 SELECT ifnull(max(number), 0) FROM object_group;
 
+-- name: read_groups
+SELECT number, tenant, group_id, objects, digest, checksum FROM object_group NOT INDEXED;
+
+-- name: read_directory
+SELECT groups, checksums FROM directory;
+
+-- name: check_groups
+PRAGMA integrity_check(object_group);
+
 -- name: read_group
 SELECT key, data_type, size_bytes, sha256, hard_pin FROM object WHERE group_number = ? ORDER BY key;
 
@@ -25,8 +34,9 @@ FROM object AS o JOIN object_group AS g ON g.number = o.group_number
 WHERE g.tenant = ? ORDER BY g.group_id, o.key;
 
 -- name: write_group
-INSERT INTO object_group VALUES (?, ?, ?, ?, ?)
-ON CONFLICT (number) DO UPDATE SET objects = excluded.objects, digest = excluded.digest;
+INSERT INTO object_group VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (number) DO UPDATE
+SET objects = excluded.objects, digest = excluded.digest, checksum = excluded.checksum;
 
 -- name: insert_object
 INSERT INTO object VALUES (?, ?, ?, ?, ?, ?);

@@ -42,8 +42,16 @@ CREATE TABLE object_group (
     group_id BLOB NOT NULL,
     objects INTEGER NOT NULL,
     digest INTEGER NOT NULL,
+    checksum INTEGER NOT NULL,
     UNIQUE (group_id, tenant)
 );
+-- How many groups there are and the sum of their checksums; a lost group never looks like none.
+CREATE TABLE directory (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    groups INTEGER NOT NULL,
+    checksums INTEGER NOT NULL
+);
+INSERT INTO directory VALUES (1, 0, 0);
 CREATE TABLE object (
     group_number INTEGER NOT NULL REFERENCES object_group (number),
     key BLOB NOT NULL,
@@ -66,8 +74,24 @@ CREATE INDEX evidence_by_revision ON evidence (revision, drops);
 CREATE TABLE tier_epoch (
     tier TEXT PRIMARY KEY,
     epoch TEXT NOT NULL,
-    seen_ms INTEGER NOT NULL
+    seen_ms INTEGER NOT NULL,
+    checksum INTEGER NOT NULL
 ) WITHOUT ROWID;
+
+-- name: create_group_added
+CREATE TRIGGER group_added AFTER INSERT ON object_group BEGIN
+    UPDATE directory SET groups = groups + 1, checksums = checksums + new.checksum;
+END;
+
+-- name: create_group_changed
+CREATE TRIGGER group_changed AFTER UPDATE ON object_group BEGIN
+    UPDATE directory SET checksums = checksums - old.checksum + new.checksum;
+END;
+
+-- name: create_group_removed
+CREATE TRIGGER group_removed AFTER DELETE ON object_group BEGIN
+    UPDATE directory SET groups = groups - 1, checksums = checksums - old.checksum;
+END;
 
 -- name: insert_header
 INSERT INTO header VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?, ?);
