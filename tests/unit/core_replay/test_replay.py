@@ -175,6 +175,16 @@ def test_replay_accepts(payloads: Sequence[Payload]) -> None:
             (*BASE, STARTED), up(evicting(), running(started_at_ms=299)), id="start-changes"
         ),
         pytest.param(
+            (*BASE, up(evicting(), running(updated_at_ms=310))),
+            up(evicting(), running(updated_at_ms=305, processed_members=1)),
+            id="operation-time-goes-back",
+        ),
+        pytest.param(
+            (*BASE, STARTED, up(COLD, DONE)),
+            up(replace(COLD, residency=R.MIXED, metadata_generation=5), DONE),
+            id="completed-operation-away-from-its-target",
+        ),
+        pytest.param(
             (*BASE, STARTED, up(COLD, DONE)),
             up(COLD, replace(DONE, total_members=9)),
             id="completed-operation-changes",

@@ -294,6 +294,13 @@ COMPLETED = running(message="completed", processed_members=2)
         pytest.param(
             {"metadata": (IDLE_COLD,), "operations": (running(),)}, id="idle-but-not-completed"
         ),
+        pytest.param(
+            {
+                "metadata": (ready(metadata_generation=3, residency=R.COLD),),
+                "operations": (COMPLETED,),
+            },
+            id="completed-but-its-fence-not-passed",
+        ),
     ],
 )
 def test_a_snapshot_is_refused_by_validator_and_restore(changes: dict[str, object]) -> None:
