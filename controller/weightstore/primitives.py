@@ -191,7 +191,11 @@ def _refuse(tier: Tier, member: Member, outcome: Outcome) -> NoReturn:
                 "check the source and the medium, then import again",
             )
         case Fenced(detail=detail):
-            raise FencedError(what, detail or "another holder took over", "stop this writer")
+            raise FencedError(
+                what,
+                detail or "a newer holder has written to the tier",
+                "let the newer holder do it; nothing was changed here",
+            )
         case Conflict(detail=detail):
             raise WeightError(
                 ErrorCode.CONFLICT,

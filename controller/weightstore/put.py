@@ -34,7 +34,8 @@ from weightctl.controller.core.records import (
 )
 from weightctl.controller.errors import (
     ErrorCode,
-    IntegrityError,
+    FencedError,
+    ReconcileError,
     UnknownOutcomeError,
     WeightError,
 )
@@ -162,23 +163,23 @@ class Import:
         hands = Hands(clock=self._clock, options=self._options, fence=fence)
         moved: list[int] = []
 
+        async def guard() -> None:
+            await self._check_importing(upload.record)
+
         async def payloads(tier: Tier) -> None:
             moved.append(await self._write_payloads(source, upload, tier, hands))
 
         async def manifest(tier: Tier) -> None:
-            reader = readers.BytesReader(upload.manifest_bytes)
-            moved.append(
-                await store_all(
-                    tier, [upload.manifest], lambda member: readers.item(member, reader), hands
-                )
-            )
+            reader = readers.bytes_reader(upload.manifest_bytes, guard)
+            item = readers.item(upload.manifest, reader)
+            moved.append(await store_all(tier, [upload.manifest], lambda _: item, hands))
             if tier.profile.capabilities.persistent:
                 await verify_all(tier, [upload.manifest], hands)
 
         try:
             await for_each(targets, len(targets), payloads)
-        except IntegrityError:
-            # The usual reason for wrong bytes is a source that was written to; then say so.
+        except ReconcileError:
+            # The usual reason for wrong or missing bytes is a source that was changed: say so.
             await to_thread.run_sync(source.check_unchanged)
             raise
         await to_thread.run_sync(source.check_unchanged)
@@ -192,6 +193,9 @@ class Import:
         meter = Meter(self._progress, "store", upload.layout.logical_bytes, name)
         back = Meter(self._progress, "verify", upload.layout.logical_bytes, name)
 
+        async def guard() -> None:
+            await self._check_importing(upload.record)
+
         def on_read(size_bytes: int) -> None:
             # Bytes flow, so the writer lives; a hung one gives no sign and its import times out.
             self._store.touch_import(identity=upload.record.identity)
@@ -201,9 +205,10 @@ class Import:
 
         def item_of(member: Member) -> StoreItem:
             if member.key in small:
-                return readers.item(member, readers.BytesReader(small[member.key]))
+                return readers.item(member, readers.bytes_reader(small[member.key], guard))
             payload = upload.payload_of[member.key]
-            return readers.item(member, readers.PayloadReader(source, payload, on_read))
+            reader = readers.payload_reader(source, payload, guard, on_read)
+            return readers.item(member, reader)
 
         moved_bytes = done_bytes = 0
         for batch in batches(upload.payload_members, self._options):
@@ -217,6 +222,16 @@ class Import:
                 await verify_all(tier, batch, hands)
                 back.reach(done_bytes)
         return moved_bytes
+
+    async def _check_importing(self, record: RevisionMetadata) -> None:
+        """Stop writing objects of an import that somebody else has ended meanwhile."""
+        now = (await self._store.get(identity=record.identity)).metadata
+        if now != record:
+            raise FencedError(
+                f"the import of {record.identity} does not go on",
+                f"the revision is {now.availability.name} by now",
+                "look why it was ended; import under a new weight generation",
+            )
 
     # --- publishing ---
 

@@ -1,12 +1,12 @@
 """What the import hands to tiers to read from.  Layer: weightstore.
 
-A payload is read straight from its range of the source file, the manifest from memory.  Neither
-offers a descriptor: a payload does not start at byte 0 of its file.
+A payload is read straight from its range of the source file; small payloads and the manifest come
+from memory.  Every piece is read under a guard that knows whether the import still goes on.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from weightctl.controller.core.observation import Member
     from weightctl.controller.weightstore.layout import Payload
 
+Fetch = Callable[[int, memoryview], Awaitable[None]]
+Guard = Callable[[], Awaitable[None]]
 SMALL_BYTES = 64 * 1024
 """A payload up to this size costs less to copy than to ask a thread for."""
 
@@ -39,55 +41,50 @@ async def opened(path: str | os.PathLike[str]) -> AsyncIterator[ModelSource]:
             await to_thread.run_sync(source.close)
 
 
-class PayloadReader:
-    """Reads one payload object from its source file; `on_read` hears of each piece."""
+class Reader:
+    """A `RangedReader` over a fetch; before each piece the guard may stop the writing.
+
+    The guard runs when the tier has claimed the key, so a writer whose import was aborted meanwhile
+    cannot bring in an object that the deletion has already seen as absent.
+    """
 
     instance_id = ""
 
-    def __init__(
-        self, source: ModelSource, payload: Payload, on_read: Callable[[int], None]
-    ) -> None:
-        self._source = source
-        self._payload = payload
-        self._on_read = on_read
-
-    @property
-    def size_bytes(self) -> int:
-        """Size of the payload object."""
-        return self._payload.nbytes
+    def __init__(self, size_bytes: int, fetch: Fetch, guard: Guard) -> None:
+        self.size_bytes = size_bytes
+        self._fetch = fetch
+        self._guard = guard
 
     async def read_into(self, offset: int, buffer: memoryview) -> None:
-        """Fill `buffer` from byte `offset` of the payload.  Raises SourceError."""
-        file = self._source.files[self._payload.file]
-        at = self._payload.offset + offset
-        await to_thread.run_sync(self._source.read_into, file, at, buffer)
-        self._on_read(len(buffer))
+        """Fill `buffer` from byte `offset`.  Raises SourceError, or FencedError from the guard."""
+        await self._guard()
+        await self._fetch(offset, buffer)
 
     def fileno(self) -> int | None:
-        """None: the descriptor's byte 0 is the file's, not the payload's."""
+        """None: no descriptor starts at byte 0 of the object."""
         return None
 
 
-class BytesReader:
+def payload_reader(
+    source: ModelSource, payload: Payload, guard: Guard, on_read: Callable[[int], None]
+) -> Reader:
+    """Reads a payload object from its source file; `on_read` hears of each piece."""
+
+    async def fetch(offset: int, buffer: memoryview) -> None:
+        file = source.files[payload.file]
+        await to_thread.run_sync(source.read_into, file, payload.offset + offset, buffer)
+        on_read(len(buffer))
+
+    return Reader(payload.nbytes, fetch, guard)
+
+
+def bytes_reader(content: bytes, guard: Guard) -> Reader:
     """Reads from memory."""
 
-    instance_id = ""
+    async def fetch(offset: int, buffer: memoryview) -> None:
+        buffer[:] = memoryview(content)[offset : offset + len(buffer)]
 
-    def __init__(self, content: bytes) -> None:
-        self._content = memoryview(content)
-
-    @property
-    def size_bytes(self) -> int:
-        """Size of the content."""
-        return len(self._content)
-
-    async def read_into(self, offset: int, buffer: memoryview) -> None:
-        """Fill `buffer` from byte `offset`."""
-        buffer[:] = self._content[offset : offset + len(buffer)]
-
-    def fileno(self) -> int | None:
-        """None: there is no file."""
-        return None
+    return Reader(len(content), fetch, guard)
 
 
 def read_small(source: ModelSource, payloads: Sequence[Payload]) -> dict[str, bytes]:
@@ -101,6 +98,6 @@ def read_small(source: ModelSource, payloads: Sequence[Payload]) -> dict[str, by
     return contents
 
 
-def item(member: Member, reader: PayloadReader | BytesReader) -> StoreItem:
+def item(member: Member, reader: Reader) -> StoreItem:
     """One replica to bring in from `reader`."""
     return StoreItem(member=member, open_source=lambda: nullcontext(reader))

@@ -362,6 +362,21 @@ async def test_identity_that_no_manifest_can_name_is_refused(
         assert list(parts.store.records()) == []
 
 
+async def test_import_that_was_aborted_meanwhile_writes_nothing_more(tmp_path: Path) -> None:
+    async with rig(tmp_path) as parts:
+        held: list[int] = []
+
+        async def abort(key: str) -> None:
+            held.append(len(parts.hot.content))
+            if len(held) == 3:
+                await parts.store.abort_import(identity=IDENTITY, expected_metadata_generation=1)
+
+        parts.hot.faults.before_store = abort
+        with pytest.raises(FencedError, match="DELETING"):
+            await parts.weights.put(IDENTITY, parts.source)
+        assert len(parts.hot.content) == held[2]
+
+
 # --- placement ------------------------------------------------------------------------------------
 
 

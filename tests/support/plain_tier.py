@@ -17,13 +17,14 @@ from weightctl.controller.core.observation import (
     unknown_observation,
 )
 from weightctl.controller.core.tiers import Capabilities, TierCapacity, TierProfile
-from weightctl.controller.errors import TransientError
+from weightctl.controller.errors import FencedError, TransientError
 from weightctl.controller.ports import (
     Conflict,
     Corrupt,
     Done,
     DropItem,
     Fence,
+    Fenced,
     InventoryItem,
     Limiter,
     NoCapacity,
@@ -126,8 +127,11 @@ class PlainTier:
         if self.used_bytes > self._capacity_bytes:
             return NoCapacity(needed_bytes=member.size_bytes, free_bytes=0)
         content = bytearray(member.size_bytes)
-        async with item.open_source() as reader:
-            await reader.read_into(0, memoryview(content))
+        try:
+            async with item.open_source() as reader:
+                await reader.read_into(0, memoryview(content))
+        except FencedError as error:
+            return Fenced(detail=error.why)
         got = hashlib.sha256(content).digest()
         if got != member.sha256:
             return Corrupt(expected=member.sha256, got=got)
