@@ -15,11 +15,13 @@ from weightctl.controller.errors import (
     CapacityError,
     FencedError,
     IntegrityError,
+    InvariantViolationError,
     ReconcileError,
     TerminalError,
     ThrottledError,
     TransientError,
     UnknownOutcomeError,
+    WeightctlError,
 )
 from weightctl.controller.ports import (
     Busy,
@@ -78,6 +80,10 @@ def outcome_from_error(error: BaseException, *, expected_sha256: bytes = b"") ->
             return Permanent(detail=detail)
         case UnknownOutcomeError():
             return Unknown(detail=detail)
+        case InvariantViolationError():
+            raise error
         case TransientError() | ReconcileError():
             return Retry(detail=detail)
+        case WeightctlError():
+            return Permanent(detail=detail)
     raise error

@@ -1,0 +1,61 @@
+"""The memory tier: files in a tmpfs that consumers on this host map without a copy.
+
+Layer: a tier.  Invariants: it forgets with the boot, so its epoch is made of the boot's id and the
+marker; a mapped replica stays readable for who mapped it, also after it was dropped; it never takes
+the last eighth of the machine's memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from weightctl.adapters.shared.file_tier import FileTier
+from weightctl.adapters.shared.markers import Medium
+from weightctl.adapters.shared.options import TierOptions
+from weightctl.adapters.shared.room import Room, medium_free_bytes
+from weightctl.adapters.shared.root import Root
+from weightctl.controller.core.tiers import Capabilities, TierProfile
+from weightctl.controller.ports import Tier, TierContext
+
+KIND = "memory"
+KEPT_SHARE = 8
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the tmpfs itself; our folder in it has a marker
+_MEMINFO = Path("/proc/meminfo")
+
+
+def factory(name: str, options: Mapping[str, object], context: TierContext, /) -> Tier:
+    """Options: `path` (default: a folder of this state directory in /dev/shm), `capacity_bytes`."""
+    known = TierOptions(name, options, ("path", "capacity_bytes"))
+    digest = hashlib.sha256(os.fsencode(f"{context.state_dir}\0{name}")).hexdigest()
+    path = Path(context.state_dir) / known.text(
+        "path", str(_SHARED_MEMORY / f"weightctl-{digest[:16]}")
+    )
+    profile = TierProfile(
+        name=name,
+        kind=KIND,
+        hot=True,
+        capabilities=Capabilities(atomic_publish=True, checksum=True, mappable=True),
+        bandwidth_bytes_per_s=2 * 1024**3,
+        latency_s=0.0001,
+    )
+    root = Root(
+        Medium(path, KIND, remembered=None, durable=False),
+        Room(known.size_bytes("capacity_bytes"), free_bytes),
+        durable=False,
+        token=context.entropy.token,
+    )
+    return FileTier(profile, root, read_only=context.read_only)
+
+
+def free_bytes(root_fd: int) -> int:
+    """What the tmpfs and the machine's memory can both still take, less a reserve."""
+    memory_bytes = {
+        line.split(":")[0]: int(line.split()[1]) * 1024
+        for line in _MEMINFO.read_text(encoding="ascii").splitlines()
+        if line.startswith(("MemTotal:", "MemAvailable:"))
+    }
+    kept_bytes = memory_bytes["MemTotal"] // KEPT_SHARE
+    return max(0, min(medium_free_bytes(root_fd), memory_bytes["MemAvailable"] - kept_bytes))

@@ -1,0 +1,14 @@
+"""The contract of a tier, for nof on a plain file."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.contract.tier_suite import ContractOfReplicas
+from tests.support.nof_harness import NofHarness
+
+
+class TestNof(ContractOfReplicas):
+    @pytest.fixture
+    def harness(self, tmp_path: Path) -> NofHarness:
+        return NofHarness(tmp_path)

@@ -1,0 +1,411 @@
+"""The contract of a tier as tests, written once. A runner subclasses `TierSuite` with a `harness`.
+
+Each test holds for every tier, whatever its medium; `tier_faults` has what is done to the medium.
+"""
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import pytest
+from anyio import to_thread
+
+from tests.contract.harness import (
+    GROUP,
+    CountingLimiter,
+    TierHarness,
+    content_of,
+    drop_item,
+    fence,
+    instance,
+    item_of,
+    kinds,
+    member_of,
+    members_of,
+    no_source,
+    read_all,
+    source_of,
+    states,
+    store,
+    store_one,
+)
+from tests.contract.tier_faults import ContractUnderFaults
+from weightctl.controller.core.observation import Members, MemberState
+from weightctl.controller.errors import ReconcileError
+from weightctl.controller.ports import (
+    PIECE_BYTES,
+    Corrupt,
+    Done,
+    DropItem,
+    NoCapacity,
+    NoOp,
+    StoreItem,
+    Tier,
+)
+
+ABSENT, PARTIAL, COMPLETE = MemberState.ABSENT, MemberState.PARTIAL, MemberState.COMPLETE
+
+SIZES_BYTES = (0, 1, 4095, 4096, 1024 * 1024, PIECE_BYTES - 1, PIECE_BYTES + 1, 2 * PIECE_BYTES + 3)
+
+HOSTILE_KEYS = (
+    ".",
+    "..",
+    "../../etc/passwd",
+    "/",
+    "a/b",
+    "a%2Fb",
+    "a%2fb",
+    "a%252Fb",
+    "%",
+    "%%",
+    "key~",
+    "key.partial",
+    "~" + "0" * 64 + "~" + "0" * 16 + ".partial",
+    "KEY",
+    "key",
+    "clé",
+    "cle\u0301",
+    " ",
+    "-rf",
+    "new\nline",
+    "x" * 1024,
+    "/" * 1024,
+    "x" * 1023 + "y",
+)
+
+
+class ContractOfReplicas:
+    """Storing, seeing, reading, verifying, dropping."""
+
+    @pytest.fixture
+    async def tier(self, harness: TierHarness) -> AsyncIterator[Tier]:
+        async with harness.tier() as tier:
+            yield tier
+
+    async def test_a_new_medium_holds_nothing_and_has_an_epoch(self, tier: Tier) -> None:
+        members = members_of([member_of(key, b"") for key in ("a", "b", "c")])
+        observation = await tier.observe(members)
+        assert observation.states == bytes([ABSENT] * 3)
+        assert observation.epoch
+        assert not observation.problem
+        assert not await tier.inventory()
+
+    @pytest.mark.parametrize("size_bytes", SIZES_BYTES)
+    async def test_stored_bytes_are_complete_and_read_back_the_same(
+        self, tier: Tier, size_bytes: int
+    ) -> None:
+        content = content_of(size_bytes)
+        member = member_of("payload", content)
+        (outcome,) = await tier.store([item_of(member, content)], fence())
+        assert isinstance(outcome, Done)
+        assert outcome.moved_bytes == size_bytes
+        observation = await tier.observe(members_of([member]), detail=[0])
+        assert observation.states == bytes([COMPLETE])
+        detail = observation.details[0]
+        assert detail.instance_id == outcome.instance_id != ""
+        assert detail.size_bytes == size_bytes
+        assert detail.sha256 in (None, member.sha256)
+        assert await read_all(tier, member) == content
+        assert kinds(await tier.verify([member])) == ["Done"]
+
+    async def test_a_source_with_a_descriptor_is_stored_alike(
+        self, tier: Tier, harness: TierHarness
+    ) -> None:
+        member = await store_one(tier, "payload", content_of(PIECE_BYTES + 77))
+        again = member_of("again", content_of(PIECE_BYTES + 77))
+        batch = [StoreItem(member=again, open_source=lambda: tier.open(member))]
+        assert kinds(await tier.store(batch, fence())) == ["Done"]
+        assert await read_all(tier, again) == content_of(PIECE_BYTES + 77)
+
+    async def test_storing_again_is_a_no_op_that_names_the_replica(self, tier: Tier) -> None:
+        content = content_of(1000)
+        member = await store_one(tier, "payload", content)
+        stored = await instance(tier, member)
+        (outcome,) = await tier.store([item_of(member, content)], fence())
+        assert outcome == NoOp(instance_id=stored)
+
+    async def test_other_content_under_a_key_is_refused_and_the_first_stays(
+        self, tier: Tier
+    ) -> None:
+        member = await store_one(tier, "payload", b"first")
+        other = member_of("payload", b"other")
+        assert kinds(await tier.store([item_of(other, b"other")], fence())) == ["Conflict"]
+        assert await read_all(tier, member) == b"first"
+        assert kinds(await tier.verify([member])) == ["Done"]
+
+    @pytest.mark.parametrize("size_bytes", [5, PIECE_BYTES + 5])
+    async def test_a_wrong_digest_is_reported_and_publishes_nothing(
+        self, tier: Tier, size_bytes: int
+    ) -> None:
+        member = member_of("payload", content_of(size_bytes, seed=1))
+        wrong = content_of(size_bytes, seed=2)
+        (outcome,) = await tier.store([item_of(member, wrong)], fence())
+        assert isinstance(outcome, Corrupt)
+        assert (outcome.expected, outcome.got) == (
+            member.sha256,
+            member_of("", wrong).sha256,
+        )
+        assert await states(tier, member) == [ABSENT]
+        assert not await tier.inventory()
+
+    async def test_a_source_that_breaks_off_publishes_nothing(self, tier: Tier) -> None:
+        content = content_of(PIECE_BYTES + 9)
+        member = member_of("payload", content)
+        source = source_of(content[:-1], size_bytes=len(content))
+        outcomes = await tier.store([StoreItem(member=member, open_source=source)], fence())
+        assert kinds(outcomes) == ["Retry"]
+        assert await states(tier, member) == [ABSENT]
+        assert not await tier.inventory()
+
+    async def test_a_source_of_another_size_is_corrupt(self, tier: Tier) -> None:
+        member = member_of("payload", content_of(100))
+        batch = [StoreItem(member=member, open_source=source_of(content_of(99)))]
+        assert kinds(await tier.store(batch, fence())) == ["Corrupt"]
+        assert await states(tier, member) == [ABSENT]
+
+    async def test_each_item_of_a_batch_has_its_own_outcome(self, tier: Tier) -> None:
+        good, bad, lost, last = (member_of(key, key.encode()) for key in ("a", "b", "c", "d"))
+        batch = [
+            item_of(good, b"a"),
+            item_of(bad, b"B"),
+            StoreItem(member=lost, open_source=no_source),
+            item_of(last, b"d"),
+        ]
+        assert kinds(await tier.store(batch, fence())) == ["Done", "Corrupt", "Retry", "Done"]
+        assert await states(tier, good, bad, lost, last) == [COMPLETE, ABSENT, ABSENT, COMPLETE]
+        outcomes = await tier.verify([good, bad, lost, last])
+        assert kinds(outcomes) == ["Done", "Conflict", "Conflict", "Done"]
+        dropped = [
+            DropItem(member=bad, instance_id="0" * 16),
+            await drop_item(tier, last),
+        ]
+        assert kinds(await tier.drop(dropped, fence())) == ["NoOp", "Done"]
+
+    async def test_an_empty_batch_has_no_outcomes(self, tier: Tier) -> None:
+        assert list(await tier.store([], fence())) == []
+        assert list(await tier.drop([], fence())) == []
+        assert list(await tier.quarantine([], fence())) == []
+        assert list(await tier.verify([])) == []
+        assert (await tier.observe(members_of([]))).states == b""
+
+    async def test_a_large_batch_is_answered_in_its_order(self, tier: Tier) -> None:
+        contents = {f"{index:04d}": content_of(index) for index in range(300)}
+        members = await store(tier, contents)
+        observation = await tier.observe(members_of(members), detail=range(300))
+        sizes = [observation.details[index].size_bytes for index in range(300)]
+        assert sizes == list(range(300))
+        verified = await tier.verify(members)
+        assert [outcome.moved_bytes for outcome in verified if isinstance(outcome, Done)] == sizes
+        items = [
+            DropItem(member=member, instance_id=observation.details[index].instance_id)
+            for index, member in enumerate(members)
+        ]
+        assert kinds(await tier.drop(items, fence())) == ["Done"] * 300
+        assert await states(tier, *members) == [ABSENT] * 300
+
+    async def test_hostile_keys_are_told_apart(self, tier: Tier) -> None:
+        contents = {key: f"content {n}".encode() for n, key in enumerate(HOSTILE_KEYS)}
+        members = await store(tier, contents)
+        for member in members:
+            assert await read_all(tier, member) == contents[member.key]
+        listed = {item.key: item.instance_id for item in (await tier.inventory())[GROUP]}
+        assert sorted(listed) == sorted(HOSTILE_KEYS)
+        for member in members:
+            item = DropItem(member=member, instance_id=listed[member.key])
+            assert kinds(await tier.drop([item], fence())) == ["Done"]
+            assert await states(tier, member) == [ABSENT]
+        assert not await tier.inventory()
+
+    @pytest.mark.parametrize("group_id", ["", "..", "a/../b", "weight:x", "g" * 2000, "%2E"])
+    async def test_hostile_group_ids_are_told_apart(self, tier: Tier, group_id: str) -> None:
+        await store(tier, {"key": b"in the other group"})
+        (member,) = await store(tier, {"key": b"here"}, group_id)
+        assert await read_all(tier, member) == b"here"
+        assert set(await tier.inventory()) == {GROUP, group_id}
+        assert set(await tier.inventory(group_id)) == {group_id}
+        assert kinds(await tier.drop([await drop_item(tier, member)], fence())) == ["Done"]
+        assert set(await tier.inventory()) == {GROUP}
+        assert await states(tier, member_of("key", b"in the other group")) == [COMPLETE]
+
+    async def test_fifty_thousand_members_are_answered(self, tier: Tier) -> None:
+        held = await store(tier, {f"{index:06d}": b"" for index in range(0, 50_000, 10_000)})
+        keys = [f"{index:06d}" for index in range(50_000)]
+        table = members_of([member_of(key, b"") for key in keys])
+        observation = await tier.observe(table, detail=range(0, 50_000, 5_000))
+        assert len(observation.states) == 50_000
+        found = [index for index, state in enumerate(observation.states) if state == COMPLETE]
+        assert found == list(range(0, 50_000, 10_000))
+        assert sorted(observation.details) == found
+        assert observation.states.count(ABSENT) == 50_000 - len(held)
+
+    # --- reading ---
+
+    async def test_any_range_can_be_read(self, tier: Tier) -> None:
+        content = content_of(PIECE_BYTES + 5000)
+        member = await store_one(tier, "payload", content)
+        async with tier.open(member) as reader:
+            assert reader.size_bytes == len(content)
+            assert reader.instance_id == await instance(tier, member)
+            for offset, size_bytes in ((0, 1), (1, 4096), (4097, PIECE_BYTES), (len(content), 0)):
+                buffer = bytearray(size_bytes)
+                await reader.read_into(offset, memoryview(buffer))
+                assert buffer == content[offset : offset + size_bytes]
+
+    async def test_reading_past_the_end_is_an_error(self, tier: Tier) -> None:
+        member = await store_one(tier, "payload", b"12345")
+        async with tier.open(member) as reader:
+            with pytest.raises(ReconcileError):
+                await reader.read_into(3, memoryview(bytearray(3)))
+
+    async def test_opening_what_is_not_there_is_an_error(self, tier: Tier) -> None:
+        with pytest.raises(ReconcileError):
+            async with tier.open(member_of("nothing", b"")):
+                pass
+
+    async def test_a_descriptor_reads_exactly_the_replica(self, tier: Tier) -> None:
+        content = content_of(10_000)
+        member = await store_one(tier, "payload", content)
+        async with tier.open(member) as reader:
+            fd = reader.fileno()
+            if fd is None:
+                pytest.skip("this tier gives no descriptor")
+            assert await to_thread.run_sync(os.pread, fd, 20_000, 0) == content
+
+    async def test_a_mapped_replica_is_exactly_its_bytes_and_outlives_its_drop(
+        self, tier: Tier
+    ) -> None:
+        content = content_of(10_000)
+        member = await store_one(tier, "payload", content)
+        path = await to_thread.run_sync(tier.map_path, member)
+        if path is None:
+            assert not tier.profile.capabilities.mappable
+            pytest.skip("this tier cannot be mapped")
+        with await to_thread.run_sync(Path(path).open, "rb") as mapped:
+            assert kinds(await tier.drop([await drop_item(tier, member)], fence())) == ["Done"]
+            assert await to_thread.run_sync(mapped.read) == content
+        assert await to_thread.run_sync(tier.map_path, member) is None
+
+    # --- dropping ---
+
+    async def test_a_drop_removes_the_replica_and_doubled_is_a_no_op(self, tier: Tier) -> None:
+        member = await store_one(tier, "payload", b"content")
+        item = await drop_item(tier, member)
+        assert kinds(await tier.drop([item], fence())) == ["Done"]
+        assert await states(tier, member) == [ABSENT]
+        assert kinds(await tier.drop([item], fence())) == ["NoOp"]
+        assert not await tier.inventory()
+
+    async def test_a_late_drop_does_not_remove_a_newer_replica(self, tier: Tier) -> None:
+        member = await store_one(tier, "payload", b"content")
+        old = await drop_item(tier, member)
+        assert kinds(await tier.drop([old], fence())) == ["Done"]
+        await store_one(tier, "payload", b"content")
+        new = await drop_item(tier, member)
+        assert new.instance_id != old.instance_id
+        assert kinds(await tier.drop([old], fence())) == ["Conflict"]
+        assert kinds(await tier.quarantine([old], fence())) == ["Conflict"]
+        assert await read_all(tier, member) == b"content"
+
+    async def test_an_open_replica_is_busy_until_it_is_closed(self, tier: Tier) -> None:
+        member = await store_one(tier, "payload", b"content")
+        item = await drop_item(tier, member)
+        async with tier.open(member) as reader:
+            assert kinds(await tier.drop([item], fence())) == ["Busy"]
+            buffer = bytearray(7)
+            await reader.read_into(0, memoryview(buffer))
+            assert buffer == b"content"
+        assert kinds(await tier.drop([item], fence())) == ["Done"]
+
+    async def test_a_quarantined_replica_is_out_of_sight_and_kept(self, tier: Tier) -> None:
+        member = await store_one(tier, "payload", b"content")
+        item = await drop_item(tier, member)
+        assert kinds(await tier.quarantine([item], fence())) == ["Done"]
+        assert kinds(await tier.quarantine([item], fence())) == ["NoOp"]
+        assert await states(tier, member) == [ABSENT]
+        with pytest.raises(ReconcileError):
+            async with tier.open(member):
+                pass
+        (listed,) = (await tier.inventory())[GROUP]
+        assert (listed.key, listed.instance_id) == ("payload", item.instance_id)
+        assert (listed.state, listed.size_bytes) == ("quarantined", 7)
+
+    async def test_a_new_replica_beside_a_quarantined_one_is_dropped_by_its_own_name(
+        self, tier: Tier
+    ) -> None:
+        member = await store_one(tier, "payload", b"content")
+        hidden = await drop_item(tier, member)
+        await tier.quarantine([hidden], fence())
+        await store_one(tier, "payload", b"content")
+        assert kinds(await tier.drop([hidden], fence())) == ["Done"]
+        assert await states(tier, member) == [COMPLETE]
+        assert [item.state for item in (await tier.inventory())[GROUP]] == ["complete"]
+
+    # --- room ---
+
+    async def test_capacity_follows_what_is_stored_and_dropped(self, tier: Tier) -> None:
+        before = await tier.capacity()
+        member = await store_one(tier, "payload", content_of(1_000_000))
+        during = await tier.capacity()
+        assert during.used_bytes - before.used_bytes >= 1_000_000
+        assert 0 <= during.free_bytes <= during.total_bytes
+        await tier.drop([await drop_item(tier, member)], fence())
+        assert (await tier.capacity()).used_bytes == before.used_bytes
+
+    async def test_what_does_not_fit_is_refused_with_the_numbers(
+        self, harness: TierHarness
+    ) -> None:
+        async with harness.tier(capacity_bytes=1_000_000) as tier:
+            await store(tier, {"a": content_of(600_000)})
+            big = member_of("b", content_of(600_000, seed=1))
+            (outcome,) = await tier.store([item_of(big, content_of(600_000, seed=1))], fence())
+            assert isinstance(outcome, NoCapacity)
+            assert outcome.needed_bytes >= 600_000 > outcome.free_bytes
+            assert await states(tier, big) == [ABSENT]
+            await store(tier, {"c": content_of(100_000)})
+
+    async def test_concurrent_stores_never_pass_the_limit(self, harness: TierHarness) -> None:
+        async with harness.tier(capacity_bytes=1_000_000) as tier:
+            contents = [content_of(400_000, seed=seed) for seed in range(4)]
+            members = [member_of(str(n), content) for n, content in enumerate(contents)]
+            found: list[str] = []
+
+            async def store_it(index: int) -> None:
+                item = item_of(members[index], contents[index])
+                found.extend(kinds(await tier.store([item], fence())))
+
+            async with anyio.create_task_group() as group:
+                for index in range(4):
+                    group.start_soon(store_it, index)
+            assert sorted(found) == ["Done", "Done", "NoCapacity", "NoCapacity"]
+
+    async def test_a_declared_size_that_no_medium_has_is_refused_before_it_is_read(
+        self, harness: TierHarness
+    ) -> None:
+        async with harness.tier(capacity_bytes=1_000_000) as tier:
+            member = Members(
+                group_id=GROUP,
+                keys=["huge"],
+                sizes_bytes=members_of([member_of("", b"")]).sizes_bytes,
+                sha256=bytes(32),
+                data_types=b"\1",
+            )
+            member.sizes_bytes[0] = 20 * 1024**3
+            source = source_of(b"", size_bytes=20 * 1024**3)
+            batch = [StoreItem(member=member.member(0), open_source=source)]
+            assert kinds(await tier.store(batch, fence())) == ["NoCapacity"]
+
+    async def test_every_moved_byte_is_charged(self, tier: Tier) -> None:
+        limiter = CountingLimiter()
+        content = content_of(2 * PIECE_BYTES + 5)
+        member = member_of("payload", content)
+        await tier.store([item_of(member, content)], fence(), limit=limiter)
+        assert sum(limiter.charged) == len(content)
+        assert max(limiter.charged) <= PIECE_BYTES
+        limiter.charged.clear()
+        await tier.verify([member], limit=limiter)
+        assert sum(limiter.charged) == len(content)
+
+
+class TierSuite(ContractOfReplicas, ContractUnderFaults):
+    """The whole contract; a runner gives the `harness` fixture."""
