@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 from itertools import product
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -12,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.manifests import PAYLOAD, fragment, manifest, tensor, two_halves
+from tests.support.stored_models import Objects, StoredModel, cut, shapes, stored
 from weightctl.controller.core.boxes import Box, tiling_problem
 from weightctl.controller.core.manifest import (
     StoredWeightManifest,
-    TensorFragment,
     canonical_bytes,
     manifest_digest,
     payload_summary,
@@ -24,60 +23,6 @@ from weightctl.controller.core.manifest_codec import parse_manifest
 from weightctl.controller.core.manifest_rules import validate
 from weightctl.controller.core.ranges import RangePlan, TensorSlice, plan_ranges
 from weightctl.controller.errors import ErrorCode, ManifestError, WeightError
-
-Objects = dict[str, bytes]
-
-
-def cut(shape: tuple[int, ...], draw: Any) -> list[Box]:
-    """Cut a box into boxes by a few random guillotine cuts."""
-    boxes: list[Box] = [((0,) * len(shape), shape)]
-    for _ in range(draw(st.integers(0, 5))):
-        offset, extent = boxes.pop(draw(st.integers(0, len(boxes) - 1)))
-        dim = draw(st.integers(0, len(shape) - 1))
-        at = draw(st.integers(0, extent[dim]))
-        if at in {0, extent[dim]}:
-            boxes.append((offset, extent))
-            continue
-        low, high = list(extent), list(extent)
-        low[dim], high[dim] = at, extent[dim] - at
-        shifted = list(offset)
-        shifted[dim] += at
-        boxes += [(offset, tuple(low)), (tuple(shifted), tuple(high))]
-    return boxes
-
-
-shapes = st.lists(st.integers(1, 5), min_size=1, max_size=4).map(tuple)
-
-
-@st.composite
-def stored(draw: Any) -> tuple[StoredWeightManifest, Objects, list[np.ndarray[Any, Any]]]:
-    """A valid manifest, the objects it describes, and the arrays they hold."""
-    arrays, tensors, pieces = [], [], []
-    for index in range(draw(st.integers(1, 4))):
-        shape = draw(shapes)
-        values = np.arange(prod(shape), dtype=np.uint16).reshape(shape) + 1000 * index
-        arrays.append(values)
-        tensors.append(tensor(f"t{index}", shape))
-        pieces += [(index, box) for box in cut(shape, draw)]
-    ends: dict[str, bytearray] = {}
-    fragments: list[TensorFragment] = []
-    for number, (index, (offset, extent)) in enumerate(draw(st.permutations(pieces))):
-        key = f"{PAYLOAD}{draw(st.integers(0, 2))}"
-        content = ends.setdefault(key, bytearray())
-        content += b"\xee" * draw(st.sampled_from([0, 0, 0, 3]))
-        window = tuple(slice(a, a + n) for a, n in zip(offset, extent, strict=True))
-        fragments.append(
-            fragment(
-                f"f{number}",
-                f"t{index}",
-                (offset, extent),
-                object_key=key,
-                object_offset=len(content),
-            )
-        )
-        content += arrays[index][window].tobytes()
-    described = manifest(tuple(tensors), tuple(fragments))
-    return described, {key: bytes(content) for key, content in ends.items()}, arrays
 
 
 def carry_out(plan: RangePlan, objects: Objects) -> list[bytes]:
@@ -98,9 +43,7 @@ def carry_out(plan: RangePlan, objects: Objects) -> list[bytes]:
 
 
 @given(stored(), st.data())
-def test_planned_ranges_bring_exactly_the_wanted_slices(
-    model: tuple[StoredWeightManifest, Objects, list[np.ndarray[Any, Any]]], data: Any
-) -> None:
+def test_planned_ranges_bring_exactly_the_wanted_slices(model: StoredModel, data: Any) -> None:
     described, objects, arrays = model
     validate(described)
     wanted, expected = [], []
@@ -125,7 +68,7 @@ def test_planned_ranges_bring_exactly_the_wanted_slices(
 
 
 @given(stored())
-def test_canonical_bytes_survive_a_round_trip(model: tuple[StoredWeightManifest, Any, Any]) -> None:
+def test_canonical_bytes_survive_a_round_trip(model: StoredModel) -> None:
     described, objects, _ = model
     raw = canonical_bytes(described)
     assert parse_manifest(raw) == described
