@@ -186,8 +186,8 @@ def derived_names(identity: Identity) -> tuple[str, str]:
 
 def revision_record_key(identity: Identity) -> str:
     """`weight-revision:` + identity digest, or empty for an invalid identity."""
-    digest = identity_digest(identity)
-    return f"weight-revision:{digest}" if digest else ""
+    group_id = payload_group_id(identity)
+    return f"weight-revision:{group_id.removeprefix('weight:')}" if group_id else ""
 
 
 def lease_record_key(lease_id: int) -> str:

@@ -177,7 +177,8 @@ def prepare_finish(
 def check_operation(state: WeightState, mutation: OperationMutation) -> None:
     """Every check of Publish, CONTRACT 3.12, without applying anything."""
     before, record = mutation.metadata.previous, mutation.metadata.next
-    if before is None or state.metadata.get(before.identity) != before:
+    held = None if before is None else state.metadata.get(before.identity)
+    if before is None or (held is not before and held != before):
         raise outdated("the revision of an operation")
     operation = mutation.next
     if mutation.no_op:

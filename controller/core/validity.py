@@ -107,7 +107,11 @@ def successor_problem(record: RevisionMetadata, previous: RevisionMetadata) -> s
     """
     if record.identity is not previous.identity or record.manifest is not previous.manifest:
         return record_problem(record)
-    return _enum_problem(record) or _number_problem(record) or _state_problem(record)
+    return (
+        _enum_problem(record)
+        or _number_problem(record)
+        or _state_problem(record, checked=previous.availability in PUBLISHED)
+    )
 
 
 def _enum_problem(record: RevisionMetadata) -> str | None:
@@ -144,10 +148,12 @@ def _number_problem(record: RevisionMetadata) -> str | None:
     return None
 
 
-def _state_problem(record: RevisionMetadata) -> str | None:
+def _state_problem(record: RevisionMetadata, *, checked: bool = False) -> str | None:
+    """Rules 8 to 13; `checked` when the same reference was published before."""
     availability, residency = record.availability, record.residency
     if availability in PUBLISHED:
-        return reference_problem(record.manifest) or placement_problem(availability, residency)
+        problem = None if checked else reference_problem(record.manifest)
+        return problem or placement_problem(availability, residency)
     if record.operation != Operation.NONE:
         return "only a READY or DEGRADED revision runs an operation"
     if availability == Availability.IMPORTING and residency != Residency.UNKNOWN:

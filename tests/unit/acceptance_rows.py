@@ -17,7 +17,6 @@ ELSEWHERE = {93: "tenants of connections need the service, which is not part of 
 
 MISSING = frozenset(
     {
-        15,
         *range(64, 79),
         *range(84, 88),
         *range(90, 93),
