@@ -108,6 +108,11 @@ class Facts:
         op = self.model.ops.get(self.rev["op_id"])
         return op is not None and (op["kind"], op["target"]) == (kind, target)
 
+    def counts(self, count: int, size: int) -> bool:
+        return self.rev is not None and (
+            (self.rev["ref"]["count"], self.rev["ref"]["bytes"]) == (count, size)
+        )
+
     def declares(self, ref: Row) -> bool:
         assert self.rev is not None
         return all(self.rev["ref"][key] == ref[key] for key in ("group", "count", "bytes"))
@@ -157,10 +162,7 @@ TABLES: dict[str, list[Line]] = {
         (INVALID, lambda f: not 1 <= f["count"] <= TOP or not 1 <= f["bytes"] <= TOP),
         (
             NO_OP,
-            lambda f: (
-                f.av in ("IMPORTING", "READY")
-                and (f.rev["ref"]["count"], f.rev["ref"]["bytes"]) == (f["count"], f["bytes"])  # type: ignore[index]
-            ),
+            lambda f: f.av in ("IMPORTING", "READY") and f.counts(f["count"], f["bytes"]),
         ),
         (CONFLICT, lambda f: not f.absent),
     ],
