@@ -281,29 +281,27 @@ class SnapshotReport(Document):
     sizeBytes: int
 
 
-class Timing(TypedDict):
-    """How much moved in how long."""
-
-    sizeBytes: int
-    seconds: float
-
-
 class Import(Document, Name):
-    """A finished import."""
+    """A finished import; `movedBytes` is less than all when it resumed, 0 when nothing was new."""
 
+    tensors: int
     payloadCount: int
     logicalBytes: int
+    movedBytes: int
+    tiers: list[str]
     metadataGeneration: int
-    resumed: bool
     seconds: float
 
 
 class Load(Document, Name):
-    """A finished load."""
+    """A finished load; `verifiedBytes` of objects had their digest checked on the way."""
 
     path: str
+    files: list[str]
     tensors: int
     sizeBytes: int
+    verifiedBytes: int
+    bytesByTier: dict[str, int]
     seconds: float
 
 
@@ -350,24 +348,27 @@ class Diagnosis(Document):
 
 
 class DemoStep(TypedDict):
-    """One step of the demo, what was verified in it, and how long it took."""
+    """One step of the demo: what was verified, how long it took, what the tiers hold after it."""
 
     name: str
     ok: bool
     verified: str
     kills: int
     seconds: float
+    residency: str
+    usedBytes: dict[str, int]
 
 
 class Demo(Document):
-    """The demo's closing table."""
+    """The demo's closing table; over several rounds kills are summed and times are means."""
 
     ok: bool
     source: str
     sizeBytes: int
     tensors: int
     seed: int
-    steps: list[DemoStep]
+    rounds: int
+    results: list[DemoStep]
 
 
 class ExitCodeFields(TypedDict):

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     Handler = Callable[[str, Mapping[str, Any], Emit], Awaitable[doc.Document]]
 
 CONNECTIONS_MAX = 64
+LINGER_S = 5.0
+"""How long a client may take to close after the answer."""
 _FRAMES_AHEAD = 64
 _log = logging.getLogger(__name__)
 
@@ -109,10 +111,16 @@ async def _converse(stream: SocketStream, handle: Handler) -> None:
     except WeightctlError as refusal:
         await stream.send(wire.encode({"error": views.error(refusal)}))
         return
+    closed = anyio.Event()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_cancel_when_closed, lines, tasks.cancel_scope)
-        last = await _carry_out(stream, handle, request)
-        await stream.send(_bounded(last))
+        with anyio.CancelScope() as waited_for:
+            tasks.start_soon(_watch, lines, waited_for, closed)
+            last = await _carry_out(stream, handle, request)
+            await stream.send(_bounded(last))
+        # The client closes when it has read the answer.  Cancelling the watch instead would meet
+        # that close half-way, which the event loop reports as an error in a callback.
+        with anyio.move_on_after(LINGER_S):
+            await closed.wait()
         tasks.cancel_scope.cancel()
 
 
@@ -132,11 +140,14 @@ async def _read(lines: BufferedByteReceiveStream) -> Request:
     return request
 
 
-async def _cancel_when_closed(lines: BufferedByteReceiveStream, scope: anyio.CancelScope) -> None:
+async def _watch(
+    lines: BufferedByteReceiveStream, waited_for: anyio.CancelScope, closed: anyio.Event
+) -> None:
     """Nothing more is expected; whatever comes, even the end, means that nobody waits."""
     with contextlib.suppress(anyio.EndOfStream, anyio.BrokenResourceError):
         await lines.receive(1)
-    scope.cancel()
+    closed.set()
+    waited_for.cancel()
 
 
 async def _carry_out(stream: SocketStream, handle: Handler, request: Request) -> dict[str, Any]:

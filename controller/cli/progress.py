@@ -41,8 +41,13 @@ class Progress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Take the line away, so that something else can be written."""
         if self._open:
             self._write(_ERASE)
+            self._open = False
 
     def update(self, stage: str, done: int, total: int, *, unit: str = "bytes") -> None:
         """`done` of `total` (0: not known) bytes or members of `stage`."""

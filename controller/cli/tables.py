@@ -255,7 +255,7 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
         ("DETAIL", _of("detail")),
         ("NEXT", _of("todo")),
     ),
-    "demo": (
+    "results": (
         ("STEP", _of("name")),
         ("RESULT", lambda row: "ok" if row["ok"] else "FAILED"),
         ("VERIFIED", _of("verified")),
@@ -269,10 +269,13 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
 
 
 def _plan(plan: Row, *, color: bool) -> str:
-    seen = f"{plan['availability'] or 'not certain'}, {plan['residency'] or 'not certain'}"
-    done = f"{plan['processedMembers']} of {plan['totalMembers']} members"
+    facts = [f"{plan['processedMembers']} of {plan['totalMembers']} members done"]
+    if plan["availability"] or plan["residency"]:
+        facts.append(f"seen: {plan['availability'] or '?'}, {plan['residency'] or '?'}")
+    if plan["steps"]:
+        facts.append("converges" if plan["converges"] else "does not converge by itself")
     verdict = _painted(plan["verdict"]) if color else plan["verdict"]
-    lines = [f"{plan['identity']}: {plan['purpose']}: {verdict} (seen: {seen}; done: {done})"]
+    lines = [f"{plan['identity']}: {plan['purpose']}: {verdict} ({'; '.join(facts)})"]
     needed = [room for room in plan["tiers"] if room["neededBytes"]]
     for rows, columns in ((plan["steps"], "steps"), (plan["waits"], "waits"), (needed, "room")):
         if rows:

@@ -19,6 +19,7 @@ from weightctl.controller.config.settings import (
     BY_VARIABLE,
     SECTIONS,
     SETTINGS,
+    TIER_LIMITS,
     Setting,
 )
 from weightctl.controller.core.policy import Policy
@@ -33,6 +34,7 @@ _PREFIX = "WEIGHTCTL_"
 # What Kubernetes sets in every pod of a namespace that has a service called `weightctl`.
 _SERVICE_LINK = re.compile(r"WEIGHTCTL_(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\w+)?)")
 _TIER_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+_OF_TIER = frozenset({"name", "kind", "limits"})
 _DEFAULT = "default"
 
 
@@ -43,6 +45,8 @@ class TierConfig:
     name: str
     kind: str
     options: Mapping[str, object] = field(default_factory=dict)
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    """Only what was set, by the field names of the runtime's limits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,11 +177,24 @@ def _tiers(tables: object, path: Path) -> tuple[TierConfig, ...]:
             raise _refused(f"{where} {name}", "kind, the name of its plugin, is missing", "")
         if any(name == tier.name for tier in tiers):
             raise _refused(f"{where} {name}", "two tiers have this name", "")
-        options = {key: value for key, value in table.items() if key not in ("name", "kind")}
-        tiers.append(TierConfig(name=name, kind=kind, options=options))
+        options = {key: value for key, value in table.items() if key not in _OF_TIER}
+        limits = _limits(table.get("limits", {}), f"{where} {name}: limits")
+        tiers.append(TierConfig(name=name, kind=kind, options=options, limits=limits))
     if not tiers:
         raise _refused(where, "the list is empty", "")
     return tuple(tiers)
+
+
+def _limits(table: object, where: str) -> dict[str, object]:
+    if not isinstance(table, dict):
+        raise _refused(where, "write a section: [tier.limits]", "")
+    known = {setting.key: setting for setting in TIER_LIMITS}
+    limits = {}
+    for key, value in table.items():
+        if key not in known:
+            raise _unknown(f"{where}: {key}", key, known)
+        limits[key], _ = _checked(known[key], value, where)
+    return limits
 
 
 # --- environment and flags ------------------------------------------------------------------------

@@ -109,7 +109,59 @@ SETTINGS: tuple[Setting, ...] = (
         60_000,
         "how long a lease lives unless it is renewed",
     ),
+    _setting(
+        "import.payload_bytes",
+        values.size,
+        64 * 1024**2,
+        "largest object of an import; resuming one needs the same value",
+    ),
+    _setting(
+        "import.workers",
+        values.integer(1, 64),
+        4,
+        "objects that are hashed or copied at the same time",
+    ),
+    _setting(
+        "run.slots", values.integer(1, 1024), 8, "revisions that are worked on at the same time"
+    ),
+    _setting(
+        "run.drain_s",
+        values.seconds(0, _DAY_S),
+        20.0,
+        "how long passes under way may take to end after SIGTERM",
+    ),
+    _setting(
+        "run.stuck_after_s",
+        values.seconds(1, _DAY_S),
+        600.0,
+        "a revision of which nothing has moved for this long is called stuck",
+    ),
+    _setting(
+        "resync.working_s",
+        values.seconds(1, _DAY_S),
+        30.0,
+        "how often records with unfinished work are looked at without being asked",
+    ),
+    _setting(
+        "resync.published_s",
+        values.seconds(1, 30 * _DAY_S),
+        600.0,
+        "how often idle published records are looked at (drift)",
+    ),
+    _setting(
+        "observer.deadline_s",
+        values.seconds(0.1, 3600),
+        5.0,
+        "a tier that has not answered by then is unknown",
+    ),
 )
+
+TIER_LIMITS: tuple[Setting, ...] = (
+    _setting("concurrency", values.integer(1, 1024), 4, "batches at the same time"),
+    _setting("bytes_in_flight", values.size, 1024**3, "bytes of all batches under way"),
+    _setting("bandwidth_bytes_per_s", values.size, None, "none: as fast as the tier is"),
+)
+"""What `[tier.limits]` after a `[[tier]]` may hold; charged at both ends of a copy."""
 
 BY_KEY = {setting.key: setting for setting in SETTINGS}
 BY_VARIABLE = {setting.variable: setting for setting in SETTINGS}

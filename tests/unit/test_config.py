@@ -1,16 +1,21 @@
 """The configuration: precedence, origins, every refusal with the nearest known name."""
 
 import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from weightctl.controller.config.loading import Config, load
-from weightctl.controller.config.settings import BY_KEY, SETTINGS
+from weightctl.controller.config.settings import BY_KEY, SETTINGS, TIER_LIMITS
 from weightctl.controller.config.values import shown
 from weightctl.controller.core.policy import Policy, Window
 from weightctl.controller.errors import ConfigError
+from weightctl.controller.runtime.admission import TierLimits
+from weightctl.controller.runtime.settings import RuntimeSettings
+from weightctl.controller.weightstore.options import WeightStoreOptions
+from weightctl.controller.wiring import runtime_settings
 
 
 def configured(tmp_path: Path, text: str = "", **layers: Any) -> Config:
@@ -80,6 +85,26 @@ def test_every_setting_can_be_set_in_all_three_places(tmp_path: Path) -> None:
             {"assignments": [f"{setting.key}={word}"]},
         ):
             assert configured(tmp_path, **layer).origins[setting.key] != "default"
+
+
+def test_the_defaults_are_those_of_the_parts_that_are_configured(tmp_path: Path) -> None:
+    config = load(environ={"HOME": str(tmp_path)})
+    settings = runtime_settings(config)
+    limits = dict.fromkeys(("memory", "local_disk"), TierLimits())
+    assert settings == RuntimeSettings(tiers=limits)
+    assert WeightStoreOptions(**config.section("import")) == WeightStoreOptions()
+    assert {setting.key: setting.default for setting in TIER_LIMITS} == asdict(TierLimits())
+
+
+def test_a_tier_may_have_limits(tmp_path: Path) -> None:
+    head = "[[tier]]\nname = 'a'\nkind = 'memory'\n[tier.limits]\n"
+    (tier,) = configured(tmp_path, f"{head}bandwidth_bytes_per_s = '200MiB'").tiers
+    assert tier.limits == {"bandwidth_bytes_per_s": 200 * 1024**2}
+    assert tier.options == {}
+    with pytest.raises(ConfigError, match="did you mean concurrency"):
+        configured(tmp_path, f"{head}concurency = 3")
+    with pytest.raises(ConfigError, match="whole number"):
+        configured(tmp_path, f"{head}concurrency = 0")
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,10 @@ Layer: cli.  Nothing here imports an event loop; a test holds that.
 from __future__ import annotations
 
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weightctl.controller.api import reads
+from weightctl.controller.api import reads, views
 from weightctl.controller.cli.exit_codes import ExitCode
 from weightctl.controller.cli.settings import load_config
 from weightctl.controller.clock import SystemClock
@@ -99,3 +100,12 @@ def oplog_verify(args: argparse.Namespace, console: Console) -> int:
     report = verify_log(load_config(args).state_dir)
     console.document(reads.oplog_report(report))
     return ExitCode.OK if report.ok else ExitCode.INTEGRITY
+
+
+def snapshot_verify(args: argparse.Namespace, console: Console) -> int:
+    """Check a snapshot file without restoring it."""
+    from weightctl.controller.store.archive import read_archive
+
+    path = Path(args.file)
+    console.document(views.snapshot("verified", path, read_archive(path).weights))
+    return ExitCode.OK

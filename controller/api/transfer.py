@@ -1,0 +1,84 @@
+"""Verbs that bring bytes in or out: `import`, `load`, and the report on snapshot files.
+
+Layer: api.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from anyio import to_thread
+
+from weightctl.controller.api import views
+from weightctl.controller.weightstore.targets import IntoFolder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from weightctl.controller.api import documents as doc
+    from weightctl.controller.api import requests
+    from weightctl.controller.api.app import App
+    from weightctl.controller.core.records import Snapshot
+    from weightctl.controller.weightstore.options import Progress
+
+    Emit = Callable[[Mapping[str, Any]], None]
+
+
+async def import_(app: App, asked: requests.Import, emit: Emit) -> doc.Import:
+    """Bring safetensors in as a new revision; the same call again resumes an interrupted one."""
+    started_s = app.clock.monotonic_s()
+    report = await app.weights.put(asked.identity, asked.source, progress=_reporter(emit))
+    if app.controller is not None:
+        app.controller.wake(asked.identity)
+    return {
+        "apiVersion": views.API_VERSION,
+        "kind": "Import",
+        **views.name(asked.identity),
+        "tensors": report.tensor_count,
+        "payloadCount": report.payload_count,
+        "logicalBytes": report.logical_bytes,
+        "movedBytes": report.moved_bytes,
+        "tiers": list(report.tiers),
+        "metadataGeneration": report.record.metadata_generation,
+        "seconds": app.clock.monotonic_s() - started_s,
+    }
+
+
+async def load(app: App, asked: requests.Load, emit: Emit) -> doc.Load:
+    """Write tensors as safetensors into a folder, under a lease, every object's digest checked."""
+    started_s = app.clock.monotonic_s()
+    report = await app.weights.load(
+        asked.identity,
+        asked.tensors,
+        into=IntoFolder(path=asked.folder),
+        holder=asked.holder,
+        ttl_ms=app.lease_ttl_ms,
+        progress=_reporter(emit),
+    )
+    return {
+        "apiVersion": views.API_VERSION,
+        "kind": "Load",
+        **views.name(asked.identity),
+        "path": asked.folder,
+        "files": list(report.files),
+        "tensors": report.tensor_count,
+        "sizeBytes": report.tensor_bytes,
+        "verifiedBytes": report.verified_bytes,
+        "bytesByTier": dict(report.bytes_by_tier),
+        "seconds": app.clock.monotonic_s() - started_s,
+    }
+
+
+async def snapshot(action: str, file: str, weights: Snapshot) -> doc.SnapshotReport:
+    """A snapshot file that was saved or restored."""
+    return await to_thread.run_sync(views.snapshot, action, Path(file), weights)
+
+
+def _reporter(emit: Emit) -> Callable[[Progress], None]:
+    def report(progress: Progress) -> None:
+        stage = f"{progress.stage} {progress.tier}".strip()
+        done, total = progress.done_bytes, progress.total_bytes
+        emit({"progress": {"stage": stage, "done": done, "total": total, "unit": "bytes"}})
+
+    return report

@@ -1,0 +1,130 @@
+"""`--wait`: until what was started has been observed to be done.  Layer: api.
+
+Progress and changed reasons are passed on; a loss ends the waiting at once, because it will not
+pass by itself.  Ending the waiting never ends the operation.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from weightctl.controller.core.records import COMPLETED, Availability
+from weightctl.controller.errors import WeightctlError, require
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from weightctl.controller.api.app import App
+    from weightctl.controller.core.identity import Identity
+
+    Emit = Callable[[Mapping[str, Any]], None]
+
+LOOK_S = 0.2
+"""Conditions are looked at this often; a change of the records is seen at once."""
+
+
+class WaitTimeoutError(WeightctlError):
+    """The time for waiting is over."""
+
+    reason = "Timeout"
+
+
+class LostError(WeightctlError):
+    """A member has no readable replica in any tier."""
+
+    reason = "NothingReadable"
+
+
+async def wait_for(
+    app: App,
+    verb: str,
+    identity: Identity,
+    *,
+    operation_id: int,
+    timeout_s: float | None,
+    emit: Emit,
+) -> None:
+    """Wait for an operation, or with `operation_id` 0 for the tombstone.
+
+    Raises WaitTimeoutError, LostError.
+    """
+    require(app.controller is not None, f"{verb} {identity}: nothing runs that could be waited for")
+    look = _Look(app, verb, identity, operation_id=operation_id, emit=emit)
+    unsubscribe = app.store.subscribe(look.on_change)
+    try:
+        with anyio.move_on_after(timeout_s) as scope:
+            while not await look.done():
+                look.report()
+                with anyio.move_on_after(LOOK_S):
+                    await look.changed.wait()
+                look.changed = anyio.Event()
+    finally:
+        unsubscribe()
+    if scope.cancelled_caught:
+        raise WaitTimeoutError(
+            f"{verb} of {identity} is not done after {timeout_s:g} s",
+            look.said or f"{WaitTimeoutError.reason}: it is still under way",
+            "it goes on; `weightctl explain` says what it waits for",
+        )
+
+
+class _Look:
+    """What the waiting sees."""
+
+    def __init__(
+        self, app: App, verb: str, identity: Identity, *, operation_id: int, emit: Emit
+    ) -> None:
+        self._app = app
+        self._verb = verb
+        self._identity = identity
+        self._operation_id = operation_id
+        self._emit = emit
+        self.changed = anyio.Event()
+        self.said = ""
+        """The last reason that was passed on."""
+
+    def on_change(self, identity: Identity) -> None:
+        """The store published something."""
+        if identity == self._identity:
+            self.changed.set()
+
+    async def done(self) -> bool:
+        """Whether the operation is completed, or the tombstone is there."""
+        if self._operation_id:
+            operation = await self._app.store.query_operation(
+                operation_id=self._operation_id, tenant_id=self._identity.tenant_id
+            )
+            return operation.message == COMPLETED
+        view = await self._app.store.get(identity=self._identity)
+        return view.metadata.availability is Availability.DELETED
+
+    def report(self) -> None:
+        """Pass on progress and the reason for waiting.  Raises LostError."""
+        operation = self._app.store.operation(identity=self._identity)
+        if operation is not None:
+            self._emit(
+                {
+                    "progress": {
+                        "stage": self._verb,
+                        "done": operation.processed_members,
+                        "total": operation.total_members,
+                        "unit": "members",
+                    }
+                }
+            )
+        controller = self._app.controller
+        for condition in () if controller is None else controller.conditions(self._identity):
+            if not condition.status:
+                continue
+            text = f"{condition.reason}: {condition.message}"
+            if condition.type == "Lost":
+                raise LostError(
+                    f"{self._verb} of {self._identity} cannot be finished",
+                    text,
+                    "bring a tier that holds the members back; the operation stays until then",
+                )
+            if condition.type in {"Blocked", "Failing"} and text != self.said:
+                self.said = text
+                self._emit({"note": f"{self._verb} of {self._identity} waits: {text}"})

@@ -1,0 +1,130 @@
+"""Carrying out a verb: in the running controller when there is one, else here.  Layer: cli.
+
+A second process never opens a held state directory: it asks the holder over the control socket.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from weightctl.controller.api import client
+from weightctl.controller.cli.settings import load_config
+from weightctl.controller.errors import StateDirectoryHeldError, WeightctlError
+
+if TYPE_CHECKING:
+    import argparse
+    import socket
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
+
+    from weightctl.controller.api import documents as doc
+    from weightctl.controller.cli.output import Console
+    from weightctl.controller.cli.progress import Progress
+    from weightctl.controller.config.loading import Config
+
+    T = TypeVar("T")
+
+HOLDER_LOOKS = 20
+HOLDER_LOOK_S = 0.1
+"""A `weightctl run` that is starting holds the directory a moment before it listens."""
+
+
+def call(
+    args: argparse.Namespace,
+    console: Console,
+    verb: str,
+    params: Mapping[str, Any],
+    *,
+    loop: bool = False,
+) -> doc.Document:
+    """Do one verb that acts; `loop` runs the reconcile loop for it where no controller runs."""
+    config = load_config(args)
+    with console.progress() as progress:
+        emit = _emitter(console, progress)
+        connection = client.connect(config.state_dir)
+        if connection is None:
+            try:
+                return _here(config, verb, params, emit, loop=loop)
+            except StateDirectoryHeldError:
+                connection = _patient_connection(config)
+                if connection is None:
+                    raise
+        return client.request(connection, verb, params, emit)
+
+
+def survey(
+    args: argparse.Namespace, console: Console, verb: str, params: Mapping[str, Any]
+) -> doc.Document:
+    """Do one verb that only looks at the tiers; without a controller nothing at all is written."""
+    config = load_config(args)
+    connection = client.connect(config.state_dir)
+    if connection is None:
+        from weightctl.controller import wiring
+
+        return run_async(lambda: wiring.survey(config, verb, params))
+    with console.progress() as progress:
+        return client.request(connection, verb, params, _emitter(console, progress))
+
+
+def run_async(main: Callable[[], Awaitable[T]]) -> T:
+    """Run an event loop to the end of `main`.
+
+    A failure of weightctl leaves as itself, also when a task group has wrapped it.
+    """
+    import anyio
+
+    try:
+        return anyio.run(main, backend_options={"use_uvloop": True})
+    except BaseExceptionGroup as group:
+        for error in _leaves(group):
+            if isinstance(error, WeightctlError | KeyboardInterrupt):
+                raise error from group
+        raise
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
+
+
+def _patient_connection(config: Config) -> socket.socket | None:
+    """A connection to whoever holds the directory, once it listens."""
+    for _ in range(HOLDER_LOOKS):
+        time.sleep(HOLDER_LOOK_S)
+        connection = client.connect(config.state_dir)
+        if connection is not None:
+            return connection
+    return None
+
+
+def _here(
+    config: Config,
+    verb: str,
+    params: Mapping[str, Any],
+    emit: Callable[[Mapping[str, Any]], None],
+    *,
+    loop: bool,
+) -> doc.Document:
+    from weightctl.controller.api.verbs import handle
+    from weightctl.controller.wiring import open_app
+
+    async def main() -> doc.Document:
+        async with open_app(config, loop=loop) as app:
+            return await handle(app, verb, params, emit)
+
+    return run_async(main)
+
+
+def _emitter(console: Console, progress: Progress) -> Callable[[Mapping[str, Any]], None]:
+    def emit(frame: Mapping[str, Any]) -> None:
+        if "progress" in frame:
+            said = frame["progress"]
+            progress.update(said["stage"], said["done"], said["total"], unit=said["unit"])
+        elif "note" in frame:
+            progress.clear()
+            console.note(frame["note"])
+
+    return emit

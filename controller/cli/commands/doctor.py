@@ -1,0 +1,187 @@
+"""`weightctl doctor`: what would keep it from working, and what to do about it.  Layer: cli.
+
+Every check is made and reported, also after one has failed; nothing is changed anywhere.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sqlite3
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from weightctl.controller.api import client
+from weightctl.controller.api.views import API_VERSION
+from weightctl.controller.cli.calling import survey
+from weightctl.controller.cli.exit_codes import ExitCode
+from weightctl.controller.cli.settings import load_config
+from weightctl.controller.cli.units import size_text
+from weightctl.controller.errors import WeightctlError
+from weightctl.controller.store.database import DATABASE_NAME
+from weightctl.controller.store.oplog import verify_log
+from weightctl.controller.wiring import TIER_GROUP
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterator
+
+    from weightctl.controller.api import documents as doc
+    from weightctl.controller.cli.output import Console
+    from weightctl.controller.config.loading import Config
+
+    Check = doc.CheckFields
+
+NOT_SET_UP = "not set up yet"
+"""In the problem of a tier that was opened for reading only before it was ever written."""
+SQLITE_MIN = (3, 37, 0)
+"""STRICT tables."""
+
+
+def doctor(args: argparse.Namespace, console: Console) -> int:
+    """Make every check."""
+    checks: list[Check] = [_platform(), _sqlite(), *_plugins()]
+    try:
+        config = load_config(args)
+    except WeightctlError as error:
+        checks.append(_failed("configuration", error))
+    else:
+        checks.append(_ok("configuration", f"tiers: {_names(config)}"))
+        checks.append(_guarded("state directory", lambda: _state_dir(config)))
+        checks.append(_guarded("op-log", lambda: _oplog(config)))
+        checks.append(_controller(config))
+        checks.extend(_tiers(args, console, config))
+    document: doc.Diagnosis = {
+        "apiVersion": API_VERSION,
+        "kind": "Diagnosis",
+        "ok": all(check["ok"] for check in checks),
+        "checks": checks,
+    }
+    console.document(document)
+    return ExitCode.OK if document["ok"] else ExitCode.ERROR
+
+
+# --- this machine ---------------------------------------------------------------------------------
+
+
+def _platform() -> Check:
+    detail = f"{platform.system()}, Python {platform.python_version()}, {os.cpu_count()} cores"
+    if platform.system() == "Linux":
+        return _ok("platform", detail)
+    return _bad("platform", detail, "run it on Linux: the tiers need its file calls")
+
+
+def _sqlite() -> Check:
+    if sqlite3.sqlite_version_info >= SQLITE_MIN:
+        return _ok("sqlite", sqlite3.sqlite_version)
+    wanted = ".".join(map(str, SQLITE_MIN))
+    return _bad("sqlite", sqlite3.sqlite_version, f"use a Python with SQLite {wanted} or later")
+
+
+def _plugins() -> Iterator[Check]:
+    for point in sorted(entry_points(group=TIER_GROUP), key=lambda found: found.name):
+        try:
+            point.load()
+        except Exception as error:  # noqa: BLE001 - foreign code; the check is about its faults
+            todo = "mend or remove the package that brings it; other tiers are not affected"
+            yield _bad(f"plugin {point.name}", f"{point.value}: {error!r}", todo)
+        else:
+            yield _ok(f"plugin {point.name}", point.value)
+
+
+# --- this configuration ---------------------------------------------------------------------------
+
+
+def _state_dir(config: Config) -> Check:
+    folder = Path(config.state_dir)
+    if not folder.exists():
+        return _ok("state directory", f"{folder}: not there yet, the first import makes it")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        todo = "give this user write access, or name another directory"
+        return _bad("state directory", f"{folder}: not writable", todo)
+    room = os.statvfs(folder)
+    free_bytes = room.f_bavail * room.f_frsize
+    return _ok("state directory", f"{folder}: {size_text(free_bytes)} free")
+
+
+def _oplog(config: Config) -> Check:
+    if not (Path(config.state_dir) / DATABASE_NAME).exists():
+        return _ok("op-log", "none yet")
+    report = verify_log(config.state_dir)
+    if report.ok:
+        return _ok("op-log", f"{report.entries} entries up to {report.last_sequence}, all good")
+    return _bad("op-log", report.problem, "keep a copy, then restore a snapshot elsewhere")
+
+
+def _controller(config: Config) -> Check:
+    connection = client.connect(config.state_dir)
+    if connection is None:
+        return _ok("controller", "none runs; verbs are carried out by their own process")
+    connection.close()
+    return _ok("controller", "`weightctl run` answers")
+
+
+def _tiers(args: argparse.Namespace, console: Console, config: Config) -> Iterator[Check]:
+    try:
+        found = cast("dict[str, Any]", survey(args, console, "tiers", {}))["items"]
+    except WeightctlError as error:
+        yield _failed("tiers", error)
+        return
+    for row in found:
+        name = f"tier {row['name']}"
+        if NOT_SET_UP in row["problem"]:
+            yield _ok(name, "not set up yet, the first import does it")
+        elif row["problem"]:
+            yield _bad(name, row["problem"], "mend it; what it holds counts as unknown until then")
+        else:
+            free, total = size_text(row["freeBytes"]), size_text(row["totalBytes"])
+            yield _ok(name, f"{row['tier']}: {free} free of {total}")
+    yield _kinds(found, config)
+
+
+def _kinds(found: list[dict[str, Any]], config: Config) -> Check:
+    missing = [
+        word
+        for word, there in (
+            ("a hot tier", any(row["hot"] for row in found)),
+            ("a persistent cold tier", any("persistent" in row["capabilities"] for row in found)),
+        )
+        if not there
+    ]
+    if missing:
+        todo = "add one to the configuration: [[tier]]"
+        return _bad("kinds of tiers", f"missing: {' and '.join(missing)}", todo)
+    unknown = set(config.policy().tier_preference) - {tier.name for tier in config.tiers}
+    if unknown:
+        detail = f"policy.tier_preference names {', '.join(sorted(unknown))}"
+        return _bad("kinds of tiers", detail, f"use names of configured tiers: {_names(config)}")
+    return _ok("kinds of tiers", "hot and persistent cold")
+
+
+# --- checks ---------------------------------------------------------------------------------------
+
+
+def _guarded(name: str, check: Callable[[], Check]) -> Check:
+    try:
+        return check()
+    except WeightctlError as error:
+        return _failed(name, error)
+    except OSError as error:
+        return _bad(name, str(error), "give this user access")
+
+
+def _names(config: Config) -> str:
+    return ", ".join(tier.name for tier in config.tiers)
+
+
+def _ok(name: str, detail: str) -> Check:
+    return {"name": name, "ok": True, "detail": detail, "todo": ""}
+
+
+def _bad(name: str, detail: str, todo: str) -> Check:
+    return {"name": name, "ok": False, "detail": detail, "todo": todo}
+
+
+def _failed(name: str, error: WeightctlError) -> Check:
+    return _bad(name, "; ".join(filter(None, (error.what, error.why))), error.todo)

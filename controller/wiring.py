@@ -1,0 +1,176 @@
+"""The composition root: from a configuration to open parts.  Layer: wiring.
+
+The only place that knows which classes stand behind the ports.  Tiers are found by entry point; one
+whose plugin is broken is named and stands in the list as a tier that never answers, so that the
+others go on and nothing of it is ever taken for absent.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, cast
+
+from weightctl.controller.api import surveys
+from weightctl.controller.api.app import App
+from weightctl.controller.api.planning import Planning, tier_list
+from weightctl.controller.api.surveys import StoredRecords
+from weightctl.controller.clock import SystemClock, SystemEntropy
+from weightctl.controller.core.tiers import TIER_API_VERSION, TierProfile
+from weightctl.controller.errors import ConfigError, WeightctlError
+from weightctl.controller.ports import TierContext
+from weightctl.controller.runtime.admission import TierLimits
+from weightctl.controller.runtime.controller import Controller
+from weightctl.controller.runtime.observer import ObserverOptions
+from weightctl.controller.runtime.settings import ResyncOptions, RuntimeSettings
+from weightctl.controller.runtime.silent import SilentTier
+from weightctl.controller.store.reading import read_state
+from weightctl.controller.store.store import WeightMetadataStore
+from weightctl.controller.weightstore.facade import WeightStore
+from weightctl.controller.weightstore.options import WeightStoreOptions
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+    from importlib.metadata import EntryPoint
+
+    from weightctl.controller.api import documents as doc
+    from weightctl.controller.config.loading import Config, TierConfig
+    from weightctl.controller.ports import Tier, TierFactory
+
+TIER_GROUP = "weightctl.tiers"
+_log = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def open_tiers(config: Config, *, read_only: bool) -> AsyncIterator[tuple[Tier, ...]]:
+    """Every configured tier, entered, in the configuration's order.
+
+    read_only: nothing is created, changed or removed in any of them.  Raises ConfigError for a
+    kind that no plugin has, an unknown option, or a plugin of another API version.
+    """
+    context = TierContext(
+        clock=SystemClock(),
+        entropy=SystemEntropy(),
+        state_dir=config.state_dir,
+        read_only=read_only,
+    )
+    plugins = {point.name: point for point in entry_points(group=TIER_GROUP)}
+    built = [_build(tier, plugins, context) for tier in config.tiers]
+    async with AsyncExitStack() as stack:
+        yield tuple([await _enter(tier, stack) for tier in built])
+
+
+def _build(tier: TierConfig, plugins: dict[str, EntryPoint], context: TierContext) -> Tier:
+    point = plugins.get(tier.kind)
+    if point is None:
+        near = difflib.get_close_matches(tier.kind, list(plugins), n=1, cutoff=0.0)
+        raise ConfigError(
+            f"tier {tier.name}",
+            f"{ConfigError.reason}: no plugin is called {tier.kind!r}",
+            f"did you mean {near[0]}?" if near else "install the package that brings it",
+        )
+    try:
+        factory = cast("TierFactory", point.load())
+        made = factory(tier.name, tier.options, context)
+        profile = made.profile
+    except WeightctlError:
+        raise
+    except Exception as error:  # noqa: BLE001 - foreign code; its faults must not end the others
+        return _silent(tier.name, tier.kind, f"plugin {point.value}: {error!r}")
+    if profile.api_version != TIER_API_VERSION:
+        raise ConfigError(
+            f"tier {tier.name}",
+            f"{ConfigError.reason}: plugin {point.value} speaks tier API {profile.api_version},"
+            f" this weightctl speaks {TIER_API_VERSION}",
+            "install the plugin's version for this weightctl",
+        )
+    return made
+
+
+async def _enter(tier: Tier, stack: AsyncExitStack) -> Tier:
+    profile = tier.profile
+    try:
+        return await stack.enter_async_context(tier)
+    except WeightctlError as error:
+        problem = "; ".join(part for part in (error.what, error.why, error.todo) if part)
+    except Exception as error:  # noqa: BLE001 - foreign code; its faults must not end the others
+        problem = repr(error)
+    return _silent(profile.name, profile.kind, problem, hot=profile.hot)
+
+
+def _silent(name: str, kind: str, problem: str, *, hot: bool = False) -> Tier:
+    _log.error("tier %s cannot be used: %s", name, problem)
+    return SilentTier(TierProfile(name=name, kind=kind, hot=hot), problem)
+
+
+@asynccontextmanager
+async def open_app(config: Config, *, loop: bool) -> AsyncIterator[App]:
+    """Store, tiers and facade, open for writing; with `loop` the reconcile loop runs beside.
+
+    Raises StateDirectoryHeldError when another process holds the state directory.
+    """
+    clock, entropy = SystemClock(), SystemEntropy()
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(
+            WeightMetadataStore.open(config.state_dir, clock=clock, entropy=entropy)
+        )
+        tiers = await stack.enter_async_context(open_tiers(config, read_only=False))
+        controller: Controller | None = None
+        if loop:
+            controller = await stack.enter_async_context(
+                Controller(
+                    store,
+                    tiers,
+                    clock=clock,
+                    entropy=entropy,
+                    policy=config.policy(),
+                    settings=runtime_settings(config),
+                )
+            )
+        yield App(
+            store=store,
+            tiers=tiers,
+            weights=WeightStore(
+                store,
+                tiers,
+                clock=clock,
+                entropy=entropy,
+                options=WeightStoreOptions(**config.section("import")),
+            ),
+            clock=clock,
+            policy=config.policy(),
+            lease_ttl_ms=int(config.section("lease")["ttl_ms"]),
+            controller=controller,
+        )
+
+
+def runtime_settings(config: Config) -> RuntimeSettings:
+    """The sections `run`, `resync`, `observer` and the limits of each tier."""
+    return RuntimeSettings(
+        **config.section("run"),
+        resync=ResyncOptions(**config.section("resync")),
+        observer=ObserverOptions(**config.section("observer")),
+        tiers={tier.name: TierLimits(**tier.limits) for tier in config.tiers},
+    )
+
+
+async def survey(config: Config, verb: str, params: Mapping[str, Any]) -> doc.Document:
+    """A plan, a dry run or the tier list, from a state directory that nobody has to hold.
+
+    Nothing is written anywhere.  `verb` and `params` are those of the control socket.  It is for a
+    process that does nothing else: the state is read on the loop.
+    """
+    if verb == "tiers":
+        async with open_tiers(config, read_only=True) as tiers:
+            return await tier_list(tiers)
+    with read_state(config.state_dir) as stored:
+        async with open_tiers(config, read_only=True) as tiers:
+            planning = Planning(
+                records=StoredRecords(stored),
+                tiers=tiers,
+                policy=config.policy(),
+                clock=SystemClock(),
+            )
+            return await surveys.survey(planning, verb, params)
