@@ -18,13 +18,14 @@ from tests.support.tiers import file_tiers
 from weightctl.controller.clock import SystemClock, SystemEntropy
 from weightctl.controller.core.ranges import TensorSlice
 from weightctl.controller.core.records import Availability
-from weightctl.controller.ports import DropItem, Fence, Tier
+from weightctl.controller.ports import DropItem, Fence, Tier, TierContext
 from weightctl.controller.store.store import WeightMetadataStore
 from weightctl.controller.weightstore.facade import WeightStore
 from weightctl.controller.weightstore.targets import IntoArrays, IntoBuffers, IntoFolder
 
 ROOT = Path(__file__).parents[2]
 MODEL = random_tensors()
+FACTORIES = {entry.name: entry.load() for entry in metadata.entry_points(group="weightctl.tiers")}
 
 
 @asynccontextmanager
@@ -150,6 +151,30 @@ async def test_flipped_bits_in_memory_are_found_and_the_disk_serves(
         assert written == await to_thread.run_sync(source.read_bytes)
         checked = await weights.load(IDENTITY, verify=True)
         assert contents(checked.tensors) == MODEL
+
+
+@pytest.mark.parametrize("kind", ["memory", "local_disk", "dfs", "nof"])
+async def test_every_kind_of_tier_serves_a_put_and_a_load(
+    tmp_path: Path, source: Path, kind: str
+) -> None:
+    clock, entropy = SystemClock(), SystemEntropy()
+    context = TierContext(clock=clock, entropy=entropy, state_dir=str(tmp_path / "state"))
+    options: dict[str, object] = {"path": str(tmp_path / kind)}
+    if kind == "nof":
+        options["size_bytes"] = 64 * 1024 * 1024
+    tier: Tier = FACTORIES[kind]("only", options, context)
+    state = WeightMetadataStore.open(tmp_path / "state", clock=clock, entropy=entropy)
+    async with tier, state as store:
+        weights = WeightStore(store, [tier], clock=clock, entropy=entropy, options=OPTIONS)
+        put = await weights.put(IDENTITY, source, tiers=["only"])
+        assert put.tiers == ("only",)
+        report = await weights.load(IDENTITY, verify=True)
+        assert contents(report.tensors) == MODEL
+        wanted = TensorSlice(tensor_id="embed", dim=1, start=1, stop=4)
+        part = await weights.load(IDENTITY, [wanted])
+        embed = MODEL["embed"][2]
+        rows = [embed[4 * 48 * row : 4 * 48 * (row + 1)] for row in range(64)]
+        assert bytes(part.tensors["embed"].data) == b"".join(row[4:16] for row in rows)
 
 
 def packaged_model() -> Path | None:
