@@ -85,13 +85,19 @@ def _flags(state: int, hot: bool) -> int:  # noqa: FBT001 - a column of the tabl
     good, verified, pending = (
         (HOT, HOT_VERIFIED, HOT_PENDING) if hot else (COLD, COLD_VERIFIED, COLD_PENDING)
     )
-    return {
-        MemberState.ABSENT: 0,
-        MemberState.PARTIAL: pending,
-        MemberState.COMPLETE: good,
-        MemberState.VERIFIED: good | verified,
-        MemberState.CORRUPT: CORRUPT,
-    }.get(state, pending | UNANSWERED)
+    match state:
+        case MemberState.ABSENT:
+            return 0
+        case MemberState.PARTIAL:
+            return pending
+        case MemberState.COMPLETE:
+            return good
+        case MemberState.VERIFIED:
+            return good | verified
+        case MemberState.CORRUPT:
+            return CORRUPT
+        case _:
+            return pending | UNANSWERED
 
 
 _TABLES = {hot: bytes(_flags(state, hot) for state in range(256)) for hot in (False, True)}
