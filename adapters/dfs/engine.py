@@ -177,6 +177,19 @@ class Engine:
 
     # --- writing ---
 
+    def standing(
+        self, members: Sequence[Member], fence: Fence, still: frozenset[str]
+    ) -> list[Outcome | None]:
+        """What already answers a store of each member, by a new listing; None to `begin`.
+
+        `still` as in `begin`.  Raises FencedError.
+        """
+        self._still = still
+        with self._at_work("looking before storing"):
+            self._root.admit(fence)
+            self._root.forget_listings()
+            return writing.standing(self._root, members)
+
     def begin(
         self, member: Member, fence: Fence, random: str, still: frozenset[str]
     ) -> Outcome | None:
@@ -270,11 +283,13 @@ class Engine:
         """Remove the named instances; `still` as in `begin`."""
         self._still = still
         with self._at_work("dropping"):
+            self._root.forget_listings()
             return removing.drop(self._root, batch, fence)
 
     def quarantine(self, batch: Sequence[DropItem], fence: Fence) -> list[Outcome]:
         """Hide the named instances."""
         with self._at_work("quarantining"):
+            self._root.forget_listings()
             return removing.quarantine(self._root, batch, fence)
 
     # --- inside ---

@@ -20,10 +20,10 @@ from weightctl.adapters.dfs.accounts import Accounts
 from weightctl.adapters.dfs.engine import Engine
 from weightctl.adapters.dfs.strangers import Strangers
 from weightctl.adapters.dfs.transfers import Reader, bring_in, read_back
-from weightctl.adapters.shared.layout import encode_text
 from weightctl.adapters.shared.pump import raise_first
 from weightctl.adapters.shared.translate import outcome_from_error
 from weightctl.adapters.shared.workers import EngineSpec, WorkerLimits, WorkerPool
+from weightctl.controller.core.identity import percent_encode
 from weightctl.controller.core.observation import (
     MemberState,
     TierObservation,
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
         TierContext,
     )
 
-REMOVALS_MAX = 64
-"""Items of one request that removes; bounds what a deadline leaves unknown."""
+REQUEST_ITEMS_MAX = 64
+"""Items of one request that looks or removes; bounds what a deadline leaves unknown."""
 PICKLED_OFF_LOOP = 4096
 """Members beyond which a request is packed in a thread."""
 _HOST_BYTES = 3
@@ -91,11 +91,11 @@ class DfsTier:
 
         A medium that does not answer is no error: it is UNKNOWN until it does.
         """
-        kept = Path(self._context.state_dir) / "tiers" / encode_text(self.profile.name)
-        host = await anyio.to_thread.run_sync(self._host_text, kept.with_suffix(".host"))
+        kept = Path(self._context.state_dir) / "tiers" / percent_encode(self.profile.name)
+        host = await anyio.to_thread.run_sync(self._host_text, kept.with_name(f"{kept.name}.host"))
         engine = {
             "path": self._options.path,
-            "remembered": str(kept.with_suffix(".medium")),
+            "remembered": str(kept.with_name(f"{kept.name}.uuid")),
             "host": host,
             "uuid": self._context.entropy.token(16),
             "read_only": self._context.read_only,
@@ -180,20 +180,29 @@ class DfsTier:
         """As ports.Tier.store."""
         if self._context.read_only:
             return [_READ_ONLY] * len(batch)
-        if self._accounts.limit_bytes is not None:
-            try:
+        answers: list[Outcome | None] = []
+        try:
+            if self._accounts.limit_bytes is not None:
                 await self._accounts.count(self._pool)
-            except ReconcileError as error:
-                return [outcome_from_error(error)] * len(batch)
+            for start in range(0, len(batch), REQUEST_ITEMS_MAX):
+                members = [item.member for item in batch[start : start + REQUEST_ITEMS_MAX]]
+                answers += await self._pool.call(
+                    Engine.standing, members, fence, self._strangers.still()
+                )
+        except ReconcileError as error:
+            answers += [outcome_from_error(error)] * (len(batch) - len(answers))
 
         async def store_one(index: int) -> Outcome:
-            item = batch[index]
-            with self._claimed(item.member) as claimed:
-                if not claimed:
-                    return Busy(detail="it is being written by this process")
-                return await self._bring_in(item, fence, limit)
+            answer = answers[index]
+            return answer or await self._store_one(batch[index], fence, limit)
 
         return await self._each(len(batch), store_one)
+
+    async def _store_one(self, item: StoreItem, fence: Fence, limit: Limiter | None) -> Outcome:
+        with self._claimed(item.member) as claimed:
+            if not claimed:
+                return Busy(detail="it is being written by this process")
+            return await self._bring_in(item, fence, limit)
 
     async def _bring_in(self, item: StoreItem, fence: Fence, limit: Limiter | None) -> Outcome:
         size_bytes = item.member.size_bytes
@@ -325,8 +334,8 @@ class DfsTier:
                 outcomes[index] = Busy(detail="it is open for reading in this process")
             else:
                 free.append(index)
-        for start in range(0, len(free), REMOVALS_MAX):
-            indexes = free[start : start + REMOVALS_MAX]
+        for start in range(0, len(free), REQUEST_ITEMS_MAX):
+            indexes = free[start : start + REQUEST_ITEMS_MAX]
             try:
                 answers = await request([batch[index] for index in indexes])
             except ReconcileError as error:

@@ -7,18 +7,24 @@ when its lease ends, or, when the worker was killed, the next store or sweep.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
+
+import anyio
 
 from weightctl.adapters.dfs.engine import Engine
 from weightctl.adapters.shared.pump import pump
-from weightctl.controller.errors import TransientError, UnknownOutcomeError
-from weightctl.controller.ports import PIECE_BYTES, Corrupt, Done, Outcome
+from weightctl.controller.errors import ReconcileError, TransientError, UnknownOutcomeError
+from weightctl.controller.ports import PIECE_BYTES, Corrupt, Outcome
 
 if TYPE_CHECKING:
     from weightctl.adapters.dfs.engine import Opened
     from weightctl.adapters.shared.workers import WorkerLease, WorkerPool
     from weightctl.controller.core.observation import Member
     from weightctl.controller.ports import Fence, Limiter, RangedReader, StoreItem
+
+CLEANUP_S = 1.0
+"""How long a transfer that ends without success waits for its partial file to be removed."""
 
 
 async def bring_in(
@@ -36,17 +42,22 @@ async def bring_in(
     if answer is not None:
         return answer
     worker.at_end(Engine.let_go)
-    async with item.open_source() as source:
-        if source.size_bytes != member.size_bytes:
-            return Corrupt(expected=member.sha256, got=b"", instance_id=source.instance_id)
-        await _copy(worker, source, limit)
-    refused = await worker.call(Engine.seal)
-    if refused is not None:
-        return refused
-    outcome = await worker.call(Engine.publish, fence)
-    if isinstance(outcome, Done):
+    try:
+        async with item.open_source() as source:
+            if source.size_bytes != member.size_bytes:
+                return Corrupt(expected=member.sha256, got=b"", instance_id=source.instance_id)
+            await _copy(worker, source, limit)
+        refused = await worker.call(Engine.seal)
+        return await worker.call(Engine.publish, fence) if refused is None else refused
+    finally:
+        await _let_go(worker)
+
+
+async def _let_go(worker: WorkerLease) -> None:
+    """Let go now where that is quick; where it is not, the worker does it when it can."""
+    with anyio.move_on_after(CLEANUP_S, shield=True), suppress(ReconcileError):
+        await worker.call(Engine.let_go)
         worker.at_end(None)
-    return outcome
 
 
 async def _copy(worker: WorkerLease, source: RangedReader, limit: Limiter | None) -> None:

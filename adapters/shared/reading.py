@@ -90,7 +90,7 @@ def _open(root: Root, member: Member) -> tuple[bytes, OpenReplica] | None:
                 names = root.likely_names(group, group_fd, text)
                 found = _open_named(root, member, group_fd, names)
                 if found is None:
-                    names = root.names(group, group_fd, text)
+                    names = root.fresh_names(group, group_fd, text)
                     found = _open_named(root, member, group_fd, names)
                 return found
         except FileNotFoundError:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from weightctl.adapters.shared import fencing
 from weightctl.adapters.shared.layout import INSTANCE_BYTES
-from weightctl.adapters.shared.listing import Hints
+from weightctl.adapters.shared.listing import Hints, list_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -135,6 +135,17 @@ class Root:
         with self._lock:
             listing = self._hints.peek(group) or self._hints.get(group, group_fd)
             return listing.names(text)
+
+    def fresh_names(self, group: str, group_fd: int, text: str) -> list[StoredName]:
+        """Files of one key by a new listing: the only proof that there is none."""
+        listing = list_group(group_fd)
+        self.relist(group, listing)
+        return listing.names(text)
+
+    def forget_listings(self) -> None:
+        """Forget what was listed: other hosts change it, and times of change are coarse."""
+        with self._lock:
+            self._hints = Hints()
 
     def relist(self, group: str, listing: GroupListing) -> None:
         """Remember a fresh listing."""
