@@ -33,10 +33,8 @@ _HASHED = "%%"  # percent-encoding never gives two percent signs in a row
 _EMPTY = "%"  # nor one that stands alone
 _TEXT_NAME = re.compile(r"%%[0-9a-f]{64}~name")
 _PLAIN = re.compile(r"[A-Za-z0-9\-_~%][A-Za-z0-9\-_.~%]*")
-_STORED = re.compile(
-    r"(?P<text>[^/]+)~(?P<sha256>[0-9a-f]{64})~(?P<instance>[0-9a-f]{16})"
-    r"(?P<suffix>\.partial|\.quarantined)?"
-)
+_TAIL = re.compile(r"~[0-9a-f]{64}~[0-9a-f]{16}")
+_TAIL_LENGTH = len("~") + 64 + len("~") + 2 * INSTANCE_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,21 +63,29 @@ class StoredName:
 
 def parse_stored(name: str) -> StoredName | None:
     """Read a file name; None for one that is not ours (it is left alone)."""
-    match = _STORED.fullmatch(name)
-    if match is None:
+    parts = text_and_suffix(name)
+    if parts is None:
         return None
+    text, suffix = parts
+    start = len(text)
     return StoredName(
-        text=match["text"],
-        sha256_hex=match["sha256"],
-        instance_id=match["instance"],
-        suffix=match["suffix"] or "",
+        text=text,
+        sha256_hex=name[start + 1 : start + 65],
+        instance_id=name[start + 66 : start + _TAIL_LENGTH],
+        suffix=suffix,
     )
 
 
 def text_and_suffix(name: str) -> tuple[str, str] | None:
     """Encoded key and suffix alone: `parse_stored` for the many names of a listing."""
-    match = _STORED.fullmatch(name)
-    return None if match is None else (match["text"], match["suffix"] or "")
+    suffix = ""
+    if name.endswith((PARTIAL, QUARANTINED)):
+        suffix = PARTIAL if name.endswith(PARTIAL) else QUARANTINED
+    end = len(name) - len(suffix)
+    start = end - _TAIL_LENGTH
+    if start < 1 or not _TAIL.fullmatch(name, start, end):
+        return None
+    return name[:start], suffix
 
 
 def encode_text(text: str) -> str:

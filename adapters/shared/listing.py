@@ -57,11 +57,12 @@ class GroupListing:
 
     def names(self, text: str) -> list[StoredName]:
         """Every file of one encoded key, complete replicas first, in a fixed order."""
-        found = list(self.others.get(text, ()))
-        if first := self.complete.get(text):
-            found.append(first)
+        first = self.complete.get(text)
+        found = [*self.others.get(text, ()), *([first] if first else ())]
         parsed = [stored for name in found if (stored := parse_stored(name))]
-        return sorted(parsed, key=lambda stored: (stored.suffix, stored.instance_id))
+        if len(parsed) > 1:
+            parsed.sort(key=lambda stored: (stored.suffix, stored.instance_id))
+        return parsed
 
     def every(self) -> Iterator[StoredName]:
         """All files."""

@@ -13,7 +13,8 @@ from tests.contract.harness import context, fence, member_of, source_of
 from weightctl.controller.ports import StoreItem
 
 
-async def main(spec: str, where: str, group_id: str, key: str) -> None:
+async def main(*arguments: str) -> None:
+    spec, where, group_id, key = arguments
     folder = Path(where)
     module, _, attribute = spec.partition(":")
     factory = getattr(importlib.import_module(module), attribute)

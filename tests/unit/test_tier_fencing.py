@@ -1,0 +1,62 @@
+"""Terms that a root has served: they only grow, and survive a restart and a race."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.contract.harness import fence
+from weightctl.adapters.shared import fencing
+from weightctl.controller.errors import FencedError, TerminalError
+
+
+@pytest.fixture
+def root_fd(tmp_path: Path) -> Iterator[int]:
+    fd = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    yield fd
+    os.close(fd)
+
+
+def admit(root_fd: int, term: int, holder: str = "a") -> None:
+    fencing.admit(root_fd, fence(term, holder), durable=True)
+
+
+def test_a_lower_term_is_refused_and_an_equal_or_higher_one_served(root_fd: int) -> None:
+    for term in (3, 3, 5):
+        admit(root_fd, term)
+    with pytest.raises(FencedError, match="term 5 has already been served"):
+        admit(root_fd, 4)
+    admit(root_fd, 5)
+
+
+def test_holders_do_not_fence_each_other(root_fd: int) -> None:
+    admit(root_fd, 9, "a")
+    admit(root_fd, 1, "b")
+    with pytest.raises(FencedError):
+        admit(root_fd, 8, "a")
+
+
+def test_a_served_term_writes_nothing(root_fd: int, tmp_path: Path) -> None:
+    admit(root_fd, 3)
+    before = (tmp_path / fencing.FENCE_FILE).stat()
+    admit(root_fd, 3)
+    after = (tmp_path / fencing.FENCE_FILE).stat()
+    assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
+
+
+def test_holders_are_bounded_and_the_longest_unused_goes_first(
+    root_fd: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fencing, "HOLDERS_MAX", 3)
+    for term, holder in ((5, "a"), (5, "b"), (5, "c"), (6, "a"), (5, "d")):
+        admit(root_fd, term, holder)
+    with pytest.raises(FencedError):
+        admit(root_fd, 5, "a")
+    admit(root_fd, 1, "b")  # forgotten
+
+
+def test_a_damaged_file_stops_everything(root_fd: int, tmp_path: Path) -> None:
+    (tmp_path / fencing.FENCE_FILE).write_text("[1, 2")
+    with pytest.raises(TerminalError, match="damaged"):
+        admit(root_fd, 1)
