@@ -23,7 +23,7 @@ class ExecutorOptions:
     """What a batch may take on top of moving its bytes."""
     slowest_bytes_per_s: float = 1024**2
     """Slower than this for a whole batch counts as no answer."""
-    passes_per_group: int = 32
+    passes_per_group: int = 16
     """A pass may handle this fraction of a large group, so that looking stays worth its cost."""
 
 

@@ -55,13 +55,18 @@ def identity(number: int) -> Identity:
     )
 
 
-def contents(of: Identity, payloads: int, size_bytes: int = 64) -> dict[str, bytes]:
-    """Bytes of each member by key; the manifest is one of them."""
+def contents(
+    of: Identity, payloads: int, size_bytes: int = 64, *, empty: int = 0
+) -> dict[str, bytes]:
+    """Bytes of each member by key; the manifest is one of them, `empty` payloads have none."""
     filler = {
         f"{payload_prefix(of)}{index:06d}": hashlib.sha256(f"{of}{index}".encode()).digest()
         for index in range(payloads)
     }
-    grown = {key: (seed * (size_bytes // 32 + 1))[:size_bytes] for key, seed in filler.items()}
+    grown = {
+        key: (seed * (size_bytes // 32 + 1))[: size_bytes if number >= empty else 0]
+        for number, (key, seed) in enumerate(filler.items())
+    }
     return grown | {manifest_key(of): f"manifest of {of}".encode()}
 
 
@@ -108,10 +113,10 @@ class Rig:
     reports: list[PassReport] = field(default_factory=list)
 
     async def publish(
-        self, of: Identity = IDENTITY, payloads: int = 3, size_bytes: int = 64
+        self, of: Identity = IDENTITY, payloads: int = 3, size_bytes: int = 64, *, empty: int = 0
     ) -> dict[str, bytes]:
         """Import a revision whose replicas the test places itself; gives its bytes by key."""
-        data = contents(of, payloads, size_bytes)
+        data = contents(of, payloads, size_bytes, empty=empty)
         reference = reference_of(of, data)
         record = await self.store.begin_import(
             identity=of,
