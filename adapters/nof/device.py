@@ -20,6 +20,7 @@ from weightctl.adapters.nof.records import (
     Put,
     Quarantine,
     Replica,
+    group_bytes,
     put_bytes,
 )
 from weightctl.adapters.nof.writer import SERIAL_BITS, IndexWriter, load_catalog
@@ -270,6 +271,9 @@ class NofDevice:
     def _admit(self, fence: Fence) -> Fenced | None:
         """Refuse a fence older than one served; remember a newer one durably first."""
         self.check()
+        problem = _name_problem(fence.holder)
+        if problem:
+            raise TerminalError("the fence cannot be recorded", problem)
         known = self.catalog.fences.get(fence.holder, 0)
         if fence.term < known:
             return Fenced(detail=f"term {fence.term} of {fence.holder} is over, {known} is served")
@@ -342,14 +346,19 @@ def _replica(ticket: Ticket) -> Replica:
 
 
 def _record_bytes(ticket: Ticket) -> int:
-    return put_bytes(_replica(ticket))
+    return put_bytes(_replica(ticket)) + group_bytes(ticket.member.group_id)
 
 
 def _text_problem(member: Member) -> str:
-    for text in (member.key, member.group_id):
-        if len(text.encode("utf-8", "surrogateescape")) > TEXT_BYTES_MAX:
-            return f"its name is longer than {TEXT_BYTES_MAX} bytes: {text[:80]}"
-    return ""
+    return _name_problem(member.key) or _name_problem(member.group_id)
+
+
+def _name_problem(text: str) -> str:
+    try:
+        size = len(text.encode("utf-8", "surrogateescape"))
+    except UnicodeEncodeError:
+        return f"{text[:80]!r} stands for no bytes"
+    return "" if size <= TEXT_BYTES_MAX else f"{text[:80]!r}... is over {TEXT_BYTES_MAX} bytes long"
 
 
 def open_device(

@@ -87,9 +87,8 @@ def _refused(medium: Medium, versions: list[int | None]) -> WeightctlError:
         )
     return ConfigError(
         "the nof device holds something else",
-        "it has no superblock of this program and its first MiB is not zero",
-        "name another device; if its content may be lost, zero its first MiB and set "
-        "`format = true`",
+        "it has no superblock of this program and its first or last MiB is not zero",
+        "name another device; if its content may be lost, zero both and set `format = true`",
     )
 
 

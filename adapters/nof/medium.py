@@ -249,7 +249,14 @@ def _sync_folder(path: str) -> None:
 
 
 def is_blank(medium: Medium) -> bool:
-    """Whether the whole header region is zero.  Raises OSError."""
-    buffer = aligned_buffer(HEADER_BYTES)
-    medium.read_into(0, buffer)
-    return not any(buffer.cast("Q"))
+    """Whether the first and the last MiB are zero: nothing known keeps its mark elsewhere.
+
+    Raises OSError.
+    """
+    buffer = aligned_buffer(min(HEADER_BYTES, medium.size_bytes // BLOCK_BYTES * BLOCK_BYTES))
+    last = (medium.size_bytes - len(buffer)) // BLOCK_BYTES * BLOCK_BYTES
+    for offset in (0, last):
+        medium.read_into(offset, buffer)
+        if any(buffer.cast("Q")):
+            return False
+    return True

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from weightctl.controller.ports import TierContext
 
+_WORKERS_MIN = 2
 OPTIONS = (
     "path",
     "size_bytes",
@@ -45,6 +46,13 @@ def build(name: str, options: Mapping[str, object], context: TierContext) -> Nof
             f"{wanted!r} is neither true nor false",
             "write `format = true`, or leave it out",
         )
+    workers = given.count("workers", 3)
+    if workers < _WORKERS_MIN:
+        raise ConfigError(
+            f"tier {name!r}: option 'workers' cannot be used",
+            "one process that is busy with a store would keep every read waiting",
+            f"write {_WORKERS_MIN} or more",
+        )
     return NofTier(
         name,
         IndexOptions(
@@ -59,5 +67,5 @@ def build(name: str, options: Mapping[str, object], context: TierContext) -> Nof
         ),
         clock=context.clock,
         deadline_s=given.seconds("deadline_s", 30.0),
-        workers=given.count("workers", 3),
+        workers=workers,
     )

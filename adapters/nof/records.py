@@ -81,7 +81,7 @@ class Catalog:
         """Quarantined replicas, by group and serial."""
         self.fences: dict[str, int] = {}
         self.record_bytes = 0
-        """Bytes that a snapshot of the replicas takes, without frame headers and padding."""
+        """Bytes of a snapshot of the replicas, without what each frame adds."""
 
     def apply(self, change: Change) -> None:
         """Take one change over.  Raises TerminalError for one that cannot follow."""
@@ -106,6 +106,8 @@ class Catalog:
     def _put(self, replica: Replica) -> None:
         if replica.serial in self.replicas:
             raise _damaged(f"replica {replica.serial:x} is there twice")
+        if not self._has_group(replica.group_id):
+            self.record_bytes += group_bytes(replica.group_id)
         if replica.quarantined:
             self.hidden.setdefault(replica.group_id, {})[replica.serial] = replica
         else:
@@ -125,7 +127,12 @@ class Catalog:
         else:
             _remove(self.visible, replica.group_id, replica.key)
         self.record_bytes -= put_bytes(replica)
+        if not self._has_group(replica.group_id):
+            self.record_bytes -= group_bytes(replica.group_id)
         return replica
+
+    def _has_group(self, group_id: str) -> bool:
+        return group_id in self.visible or group_id in self.hidden
 
 
 def _remove(groups: dict[str, dict[_K, Replica]], group: str, key: _K) -> None:
@@ -135,9 +142,13 @@ def _remove(groups: dict[str, dict[_K, Replica]], group: str, key: _K) -> None:
 
 
 def put_bytes(replica: Replica) -> int:
-    """Upper bound of the bytes of its record, its group's name counted with each replica."""
-    texts = len(_raw(replica.key)) + _TEXT.size + len(_raw(replica.group_id))
-    return _PUT_HEAD.size + texts + _EXTENT.size * len(replica.extents)
+    """Bytes of its record, without the name of its group."""
+    return _PUT_HEAD.size + len(_raw(replica.key)) + _EXTENT.size * len(replica.extents)
+
+
+def group_bytes(group_id: str) -> int:
+    """Bytes of the record that names a group."""
+    return _TEXT.size + len(_raw(group_id))
 
 
 def pack(changes: Iterable[Change], payload_bytes_max: int) -> Iterator[tuple[bytes, int]]:

@@ -194,8 +194,10 @@ class NofTier:
         try:
             done = await bring_in(self._data, superblock, tickets, sources, limit)
             done |= await self._commit([serial for serial in tickets if serial not in done], fence)
-        except ReconcileError as error:
+        except UnknownOutcomeError as error:  # of a data worker, so certainly nothing was kept
             done = dict.fromkeys(tickets, Retry(detail=f"{error.what}: {error.why}"))
+        except ReconcileError as error:
+            done = dict.fromkeys(tickets, outcome_from_error(error))
         finally:
             await self._give_up(s for s in tickets if not isinstance(done.get(s), Done))
         return [done[a.serial] if isinstance(a, Ticket) else a for a in answers]
@@ -225,8 +227,12 @@ class NofTier:
     # --- removing ---------------------------------------------------------------------------------
 
     async def drop(self, batch: Sequence[DropItem], fence: Fence) -> Sequence[Outcome]:
-        """See ports.Tier."""
-        return await self._remove(IndexEngine.drop, batch, fence)
+        """See ports.Tier.  What is open here is Busy."""
+        held = [self._reading[item.instance_id] > 0 for item in batch]
+        free = [item for item, is_held in zip(batch, held, strict=True) if not is_held]
+        answers = iter(await self._remove(IndexEngine.drop, free, fence))
+        busy = Busy(detail="it is open for reading")
+        return [busy if is_held else next(answers) for is_held in held]
 
     async def quarantine(self, batch: Sequence[DropItem], fence: Fence) -> Sequence[Outcome]:
         """See ports.Tier."""
@@ -235,15 +241,10 @@ class NofTier:
     async def _remove(
         self, method: _Removal, batch: Sequence[DropItem], fence: Fence
     ) -> list[Outcome]:
-        """Ask for what is not being read here; that is Busy."""
-        free = [item for item in batch if not self._reading[item.instance_id]]
         try:
-            answers = await self._ask(method, free, fence)
+            return await self._ask(method, batch, fence)
         except ReconcileError as error:
-            answers = [outcome_from_error(error)] * len(free)
-        answered = iter(answers)
-        busy = Busy(detail="it is being read")
-        return [busy if self._reading[item.instance_id] else next(answered) for item in batch]
+            return [outcome_from_error(error)] * len(batch)
 
     # --- reading ----------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING
 
 import anyio
+import anyio.lowlevel
 from anyio import to_thread
 
 from weightctl.adapters.nof.data_engine import DataEngine
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 CLEANUP_S = 5.0
 """How long a cancelled call waits for what it leaves behind to be tidied."""
 _COPY_ON_LOOP_BYTES_MAX = 256 * 1024
+_READ_BYTES = PIECE_BYTES // 2
+"""A caller's piece is read in two parts, the first of which is copied during the second."""
 
 
 async def bring_in(
@@ -92,6 +95,7 @@ class _Inflow:
             for piece in _halves(self._superblock, spans):
                 async with anyio.create_task_group() as group:
                     group.start_soon(self._write, ready)
+                    await anyio.lowlevel.checkpoint()  # a source in memory never waits by itself
                     ready = await self._fill(piece)
                 if self._error is not None:
                     raise self._error
@@ -158,17 +162,36 @@ async def read_stored(
     lease: WorkerLease, superblock: Superblock, span: Span, offset: int, target: memoryview
 ) -> None:
     """Fill `target` from byte `offset` of a replica.  Raises the worker's ReconcileError."""
-    window = (offset, len(target))
+    parts = covering(superblock.geometry, span, (offset, len(target)), _READ_BYTES)
+    ready = target[:0], target[:0]
     position = 0
-    for segment, start, end in covering(superblock.geometry, span, window, PIECE_BYTES):
-        await lease.call(DataEngine.read, superblock.uuid, [segment])
+    errors: list[ReconcileError] = []
+
+    async def read(segment: Segment) -> None:
+        try:
+            await lease.call(DataEngine.read, superblock.uuid, [segment])
+        except ReconcileError as error:
+            errors.append(error)
+
+    for number, (segment, start, end) in enumerate(parts):
+        base = number % 2 * PIECE_BYTES
+        async with anyio.create_task_group() as group:
+            group.start_soon(read, segment._replace(buffer_offset=base))
+            await _hand_over(*ready)
+        if errors:
+            raise errors[0]
         size = end - start
-        source = lease.buffer[start:end]
-        if size <= _COPY_ON_LOOP_BYTES_MAX:
-            target[position : position + size] = source
-        else:
-            await to_thread.run_sync(_copy, target[position : position + size], source)
+        ready = target[position : position + size], lease.buffer[base + start : base + end]
         position += size
+    await _hand_over(*ready)
+
+
+async def _hand_over(target: memoryview, source: memoryview) -> None:
+    if len(target) <= _COPY_ON_LOOP_BYTES_MAX:
+        await anyio.lowlevel.checkpoint()  # what runs beside it is sent first
+        target[:] = source
+    else:
+        await to_thread.run_sync(_copy, target, source)
 
 
 def _copy(target: memoryview, source: memoryview) -> None:

@@ -25,7 +25,7 @@ from weightctl.adapters.nof.allocator import EXTENTS_MAX
 from weightctl.adapters.nof.device import Ticket, open_device
 from weightctl.adapters.nof.header import format_medium
 from weightctl.adapters.nof.layout import Holder
-from weightctl.controller.errors import BusyError, ConfigError, TransientError
+from weightctl.controller.errors import BusyError, ConfigError, TerminalError, TransientError
 from weightctl.controller.ports import (
     Busy,
     Conflict,
@@ -372,6 +372,10 @@ def test_only_a_blank_device_of_sufficient_size_is_formatted() -> None:
     foreign.data[700_000] = 1
     with pytest.raises(ConfigError, match="something else"):
         format_medium(foreign, b"u" * 16, HOLDER)
+    foreign = blank()
+    foreign.data[-9000] = 1  # some arrays keep their mark at the end
+    with pytest.raises(ConfigError, match="something else"):
+        format_medium(foreign, b"u" * 16, HOLDER)
     medium = formatted()
     store_one(medium, reopened(medium), "k", b"x")
     before = bytes(medium.data)
@@ -382,8 +386,11 @@ def test_only_a_blank_device_of_sufficient_size_is_formatted() -> None:
 
 def test_a_name_that_no_record_can_hold_is_refused() -> None:
     device = reopened(formatted())
-    (outcome,) = device.reserve([member("ü" * 2049, b"")], FENCE)
-    assert isinstance(outcome, Permanent)
+    for key, group in (("ü" * 2049, "g"), ("k", "g" * 4097), ("\ud800", "g")):
+        (outcome,) = device.reserve([member(key, b"", group)], FENCE)
+        assert isinstance(outcome, Permanent)
+    with pytest.raises(TerminalError, match="over 4096 bytes"):
+        device.reserve([], _fence(1, "h" * 5000))
     odd = "\udcff/ä/\U0001f680"  # a byte that is no UTF-8 text passes
     medium = formatted()
     store_one(medium, reopened(medium), odd, b"x")

@@ -415,6 +415,7 @@ async def test_a_crash_while_the_file_is_made_leaves_no_half_device(tmp_path: Pa
         ({"path": "x", "format": "yes"}, "neither true nor false"),
         ({"path": "x", "size_bytes": -1}, "not a size"),
         ({"path": "x", "workers": 0}, "no count"),
+        ({"path": "x", "workers": 1}, "2 or more"),
         ({"path": "x", "deadline_s": 0}, "no duration"),
     ],
 )
