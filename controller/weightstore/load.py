@@ -7,6 +7,7 @@ after the last byte; the lease is released in every case.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -127,7 +128,7 @@ def _wanted(manifest: StoredWeightManifest, request: LoadRequest) -> Sequence[Te
     if len(set(names)) != len(names):
         raise WeightError(
             ErrorCode.INVALID_ARGUMENT,
-            f"the tensors to load from {request.holder!r} name one twice",
+            f"tensor {Counter(names).most_common(1)[0][0]!r} is asked for more than once",
             "each target is named by its tensor",
             "load the two slices one after the other",
         )

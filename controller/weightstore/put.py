@@ -8,28 +8,15 @@ again; nothing becomes READY that was not seen complete in every tier it was wri
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
 from weightctl.controller.core.group import GroupSnapshot
-from weightctl.controller.core.identity import (
-    manifest_key,
-    payload_group_id,
-)
-from weightctl.controller.core.manifest import (
-    StoredWeightManifest,
-    canonical_bytes,
-    payload_summary,
-)
-from weightctl.controller.core.manifest_rules import validate
 from weightctl.controller.core.observation import Member
 from weightctl.controller.core.records import (
     Availability,
-    DataType,
-    ManifestReference,
     RevisionMetadata,
 )
 from weightctl.controller.errors import (
@@ -39,9 +26,10 @@ from weightctl.controller.errors import (
     UnknownOutcomeError,
     WeightError,
 )
-from weightctl.controller.ports import PIECE_BYTES, Fence
+from weightctl.controller.ports import Fence
 from weightctl.controller.weightstore import readers
-from weightctl.controller.weightstore.layout import build_manifest, created_at, plan_layout
+from weightctl.controller.weightstore.digests import digest_payloads
+from weightctl.controller.weightstore.layout import created_at, plan_layout
 from weightctl.controller.weightstore.options import Meter
 from weightctl.controller.weightstore.parallel import for_each
 from weightctl.controller.weightstore.placement import choose
@@ -54,18 +42,17 @@ from weightctl.controller.weightstore.primitives import (
     store_all,
     verify_all,
 )
+from weightctl.controller.weightstore.upload import Upload, checked_draft
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from weightctl.controller.core.identity import Identity
     from weightctl.controller.ports import Clock, StoreItem, Tier
     from weightctl.controller.store.store import WeightMetadataStore
-    from weightctl.controller.weightstore.layout import ImportLayout, Payload
+    from weightctl.controller.weightstore.layout import ImportLayout
     from weightctl.controller.weightstore.options import ProgressCallback, WeightStoreOptions
     from weightctl.controller.weightstore.source import ModelSource
-
-HASH_GROUP_ITEMS = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,9 +94,9 @@ class Import:
         layout = await to_thread.run_sync(
             plan_layout, identity, headers, self._options.payload_bytes
         )
-        draft = build_manifest(identity, layout, 0)
-        await to_thread.run_sync(validate, draft)
-        digests = await self._digests(source, layout)
+        draft = await to_thread.run_sync(checked_draft, identity, layout, source.path)
+        meter = Meter(self._progress, "hash", layout.logical_bytes)
+        digests = await digest_payloads(source, layout.payloads, self._options.workers, meter.add)
         await to_thread.run_sync(source.check_unchanged)
         record = await self._store.begin_import(
             identity=identity,
@@ -117,11 +104,9 @@ class Import:
             expected_logical_bytes=layout.logical_bytes,
         )
         manifest = replace(draft, created_at=created_at(record.created_at_ms))
-        content = await to_thread.run_sync(canonical_bytes, manifest)
-        upload = _Upload(record, layout, digests, content)
-        reference = _reference(manifest, content)
+        upload = await to_thread.run_sync(Upload, record, layout, digests, manifest)
         if record.availability is Availability.READY:
-            await self._check_same(record, reference, upload)
+            await self._check_same(record, upload)
             return _report(record, layout, 0, ())
         await self._store.directory.register(identity, upload.members)
         targets = await choose(
@@ -132,27 +117,14 @@ class Import:
         committed = await self._store.commit_import(
             identity=identity,
             expected_metadata_generation=record.metadata_generation,
-            manifest=reference,
+            manifest=upload.reference,
             group=group,
         )
         return _report(committed, layout, moved_bytes, targets)
 
-    # --- reading the source ---
-
-    async def _digests(self, source: ModelSource, layout: ImportLayout) -> list[bytes]:
-        meter = Meter(self._progress, "hash", layout.logical_bytes)
-        digests: dict[str, bytes] = {}
-
-        async def digest(group: list[Payload]) -> None:
-            digests.update(await to_thread.run_sync(_digest_group, source, group))
-            meter.add(sum(payload.nbytes for payload in group))
-
-        await for_each(_groups(layout.payloads), self._options.workers, digest)
-        return [digests[payload.key] for payload in layout.payloads]
-
     # --- writing to the tiers ---
 
-    async def _write(self, source: ModelSource, upload: _Upload, targets: Sequence[Tier]) -> int:
+    async def _write(self, source: ModelSource, upload: Upload, targets: Sequence[Tier]) -> int:
         """Payloads into every target, verified where persistent, then the manifest likewise."""
         fence = Fence(
             holder=self._store.holder,
@@ -187,7 +159,7 @@ class Import:
         return sum(moved)
 
     async def _write_payloads(
-        self, source: ModelSource, upload: _Upload, tier: Tier, hands: Hands
+        self, source: ModelSource, upload: Upload, tier: Tier, hands: Hands
     ) -> int:
         name = tier.profile.name
         meter = Meter(self._progress, "store", upload.layout.logical_bytes, name)
@@ -235,7 +207,7 @@ class Import:
 
     # --- publishing ---
 
-    async def _observe(self, upload: _Upload, targets: Sequence[Tier]) -> GroupSnapshot:
+    async def _observe(self, upload: Upload, targets: Sequence[Tier]) -> GroupSnapshot:
         """One fresh look at the registered members.  Raises unless each target holds them all."""
         members = await self._store.directory.members(upload.group_id)
         readable = 0
@@ -252,14 +224,12 @@ class Import:
             readable |= int.from_bytes(complete, "little")
         return GroupSnapshot(members=members, readable=readable.to_bytes(len(members), "little"))
 
-    async def _check_same(
-        self, record: RevisionMetadata, reference: ManifestReference, upload: _Upload
-    ) -> None:
+    async def _check_same(self, record: RevisionMetadata, upload: Upload) -> None:
         """A READY revision may be put again only with the content it has."""
         held = await self._store.directory.members(upload.group_id)
         wanted = as_members(upload.group_id, upload.members)
         if (
-            record.manifest == reference
+            record.manifest == upload.reference
             and list(held.keys) == list(wanted.keys)
             and held.sha256 == wanted.sha256
         ):
@@ -270,56 +240,6 @@ class Import:
             "a published revision never changes",
             "import this source under a new revision or weight generation",
         )
-
-
-class _Upload:
-    """The objects of one import: members in key order, the manifest among them."""
-
-    def __init__(
-        self,
-        record: RevisionMetadata,
-        layout: ImportLayout,
-        digests: Sequence[bytes],
-        manifest_bytes: bytes,
-    ) -> None:
-        identity = record.identity
-        self.record = record
-        self.layout = layout
-        self.manifest_bytes = manifest_bytes
-        self.group_id = payload_group_id(identity)
-        self.payload_of = {payload.key: payload for payload in layout.payloads}
-        self.payload_members = [
-            Member(
-                group_id=self.group_id,
-                key=payload.key,
-                size_bytes=payload.nbytes,
-                sha256=digest,
-                data_type=DataType.WEIGHT,
-            )
-            for payload, digest in zip(layout.payloads, digests, strict=True)
-        ]
-        self.manifest = Member(
-            group_id=self.group_id,
-            key=manifest_key(identity),
-            size_bytes=len(manifest_bytes),
-            sha256=hashlib.sha256(manifest_bytes).digest(),
-            data_type=DataType.METADATA,
-        )
-        self.members = sorted(
-            [self.manifest, *self.payload_members], key=lambda member: member.key.encode()
-        )
-
-
-def _reference(manifest: StoredWeightManifest, content: bytes) -> ManifestReference:
-    summary = payload_summary(manifest)
-    return ManifestReference(
-        manifest_key=manifest.manifest_key,
-        manifest_sha256=hashlib.sha256(content).hexdigest(),
-        payload_group_id=manifest.group_id,
-        payload_keys_sha256=summary.payload_keys_sha256,
-        payload_count=summary.payload_count,
-        logical_bytes=summary.logical_bytes,
-    )
 
 
 def _report(
@@ -333,30 +253,3 @@ def _report(
         moved_bytes=moved_bytes,
         tiers=tuple(tier.profile.name for tier in targets),
     )
-
-
-def _groups(payloads: Sequence[Payload]) -> Iterator[list[Payload]]:
-    """Payloads for one thread hop each: a large one alone, or many small ones."""
-    group: list[Payload] = []
-    size = 0
-    for payload in payloads:
-        group.append(payload)
-        size += payload.nbytes
-        if size >= 4 * PIECE_BYTES or len(group) == HASH_GROUP_ITEMS:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group
-
-
-def _digest_group(source: ModelSource, group: Sequence[Payload]) -> dict[str, bytes]:
-    buffer = memoryview(bytearray(min(PIECE_BYTES, max(payload.nbytes for payload in group))))
-    digests: dict[str, bytes] = {}
-    for payload in group:
-        digest = hashlib.sha256()
-        for done in range(0, payload.nbytes, len(buffer)):
-            piece = buffer[: min(len(buffer), payload.nbytes - done)]
-            source.read_into(source.files[payload.file], payload.offset + done, piece)
-            digest.update(piece)
-        digests[payload.key] = digest.digest()
-    return digests

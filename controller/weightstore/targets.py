@@ -49,7 +49,10 @@ class IntoFolder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntoBuffers:
-    """The caller's memory: tensor name -> writable, contiguous buffer of exactly its bytes."""
+    """The caller's memory: tensor name -> writable, contiguous buffer of exactly its bytes.
+
+    What the buffers hold after an error is not defined.
+    """
 
     buffers: Mapping[str, Any]
 

@@ -36,7 +36,7 @@ from weightctl.controller.ports import (
     Retry,
     Unknown,
 )
-from weightctl.controller.weightstore import readers
+from weightctl.controller.weightstore import readers, upload
 from weightctl.controller.weightstore.facade import WeightStore
 from weightctl.controller.weightstore.options import Progress, WeightStoreOptions
 
@@ -342,6 +342,16 @@ async def test_bad_source_leaves_no_record(tmp_path: Path) -> None:
         with pytest.raises(WeightError) as caught:
             await parts.availability()
         assert caught.value.code is ErrorCode.NOT_FOUND
+
+
+async def test_source_whose_manifest_could_not_be_read_back_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upload, "MANIFEST_BYTES_MAX", 1000)
+    async with rig(tmp_path) as parts:
+        with pytest.raises(SourceError, match="manifest would have"):
+            await parts.weights.put(IDENTITY, parts.source)
+        assert list(parts.store.records()) == []
 
 
 @pytest.mark.parametrize(
