@@ -5,6 +5,7 @@ PY := $(VENV)/bin/python
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
 MODEL_STAMP := $(VENV)/.model
+DEBIAN := iproute2 moosefs-master moosefs-chunkserver moosefs-client # for the tests of the dfs tier
 
 .DEFAULT_GOAL := help
 .PHONY: help venv test demo bench lint format clean
@@ -23,6 +24,7 @@ $(MODEL_STAMP): $(VENV)/.installed
 	@touch $@
 
 test: $(VENV)/.installed ## run every check: style, types, imports, tests on both event loops
+	@.ci/debian $(DEBIAN)
 	@$(PY) -m pytest $(PYTEST_ARGS)
 
 demo: $(MODEL_STAMP) ## import, evict, rehydrate, lease and delete a real model
