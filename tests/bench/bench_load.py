@@ -13,7 +13,10 @@ import shutil
 import statistics
 import tempfile
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
 from importlib import metadata
+from itertools import count
 from pathlib import Path
 from time import perf_counter
 
@@ -49,24 +52,19 @@ def model(folder: Path) -> Path:
     return path
 
 
-def sync_median(call: Callable[[], object]) -> float:
-    """Seconds of one call, the median of some rounds."""
-    times = []
+async def medians(
+    ours: Callable[[], Awaitable[object]], peer: Callable[[], object]
+) -> tuple[float, float]:
+    """Seconds of ours and of the peer, round by round in turn, so that both see one machine."""
+    times: tuple[list[float], list[float]] = ([], [])
     for _ in range(ROUNDS):
         start = perf_counter()
-        call()
-        times.append(perf_counter() - start)
-    return statistics.median(times)
-
-
-async def async_median(call: Callable[[], Awaitable[object]]) -> float:
-    """Seconds of one awaited call, the median of some rounds."""
-    times = []
-    for _ in range(ROUNDS):
-        start = perf_counter()
-        await call()
-        times.append(perf_counter() - start)
-    return statistics.median(times)
+        await ours()
+        between = perf_counter()
+        peer()
+        times[0].append(between - start)
+        times[1].append(perf_counter() - between)
+    return statistics.median(times[0]), statistics.median(times[1])
 
 
 def read_with_library(path: Path) -> int:
@@ -88,12 +86,18 @@ def copy_and_sync(source: Path, target: Path) -> None:
         os.fsync(file.fileno())
 
 
-def report(name: str, ours_s: float, size: int, peer: tuple[str, float]) -> None:
-    """One row: both as time and rate."""
-    peer_name, peer_s = peer
+async def compare(
+    name: str,
+    size: int,
+    ours: Callable[[], Awaitable[object]],
+    peer: tuple[str, Callable[[], object]],
+) -> None:
+    """Print one row: both as time and rate."""
+    peer_name, peer_call = peer
+    ours_s, peer_s = await medians(ours, peer_call)
     gib = size / 2**30
     row(
-        f"load {name}, {size / 2**20:.0f} MiB",
+        f"{name}, {size / 2**20:.0f} MiB",
         f"{ours_s * 1000:.1f} ms, {gib / ours_s:.2f} GiB/s",
         f"{peer_name} {peer_s * 1000:.1f} ms, {gib / peer_s:.2f} GiB/s",
         f"{peer_s / ours_s:.2f}x",
@@ -110,33 +114,29 @@ async def measure(folder: Path, hot_folder: Path, source: Path) -> None:
     async with hot, cold, state as store:
         both = WeightStore(store, [hot, cold], clock=clock, entropy=entropy)
         disk = WeightStore(store, [cold], clock=clock, entropy=entropy)
-        start = perf_counter()
-        put = await both.put(IDENTITY, source)
-        put_s = perf_counter() - start
-        size = put.logical_bytes
-        first = await both.load(IDENTITY, verify=True)
-        buffers = {name: bytearray(len(item.data)) for name, item in first.tensors.items()}
-        into = IntoBuffers(buffers=buffers)
-        library = ("safe_open", sync_median(lambda: read_with_library(source)))
-        hashed = ("sha256, 1 thread", sync_median(lambda: digest(source)))
-        target = folder / "copied"
-        copied = ("copyfile+fsync", sync_median(lambda: copy_and_sync(source, target)))
-        report(
-            "memory, mapped arrays", await async_median(lambda: both.load(IDENTITY)), size, library
+        size = (await both.put(IDENTITY, source)).logical_bytes
+        await disk.load(IDENTITY, verify=True)  # fills the page cache
+        tensors = (await both.load(IDENTITY)).tensors
+        into = IntoBuffers(
+            buffers={name: bytearray(len(item.data)) for name, item in tensors.items()}
         )
+        library = ("safe_open", partial(read_with_library, source))
+        hashed = ("sha256, 1 thread", partial(digest, source))
+        copied = ("copyfile+fsync", partial(copy_and_sync, source, folder / "copied"))
+        await compare("load memory as mapped arrays", size, partial(both.load, IDENTITY), library)
         for name, weights in (("memory", both), ("disk", disk)):
-            for checked in (False, True):
-                seconds = await async_median(
-                    lambda weights=weights, checked=checked: weights.load(  # type: ignore[misc]
-                        IDENTITY, into=into, verify=checked
-                    )
-                )
-                what = f"{name} into buffers" + (", digests checked" if checked else "")
-                report(what, seconds, size, hashed if checked else library)
-        out = IntoFolder(path=folder / "out")
-        seconds = await async_median(lambda: both.load(IDENTITY, into=out))
-        report("memory into a folder, digests checked", seconds, size, copied)
-        report("(import into memory and disk, read back)", put_s, size, copied)
+            load = partial(weights.load, IDENTITY, into=into)
+            what = f"load {name} into buffers"
+            await compare(what, size, partial(load, verify=False), library)
+            await compare(f"{what}, digests checked", size, partial(load, verify=True), hashed)
+        out = partial(both.load, IDENTITY, into=IntoFolder(path=folder / "out"))
+        await compare("load memory into a folder, digests checked", size, out, copied)
+        again = count(2)
+
+        async def put() -> None:
+            await both.put(replace(IDENTITY, weight_generation=next(again)), source)
+
+        await compare("import into memory and disk, disk read back", size, put, copied)
 
 
 def main() -> None:

@@ -29,9 +29,7 @@ def random_tensors(seed: int = 7, rows: int = 64) -> dict[str, tuple[str, tuple[
     }
 
 
-def write_model(
-    path: Path, tensors: Tensors, metadata: Mapping[str, str] | None = None
-) -> Path:
+def write_model(path: Path, tensors: Tensors, metadata: Mapping[str, str] | None = None) -> Path:
     """Write one file in the order given."""
     entries, start = [], 0
     for name, (dtype, shape, content) in tensors.items():
