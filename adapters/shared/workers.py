@@ -193,23 +193,25 @@ class WorkerPool:
         self._grow()
         if not self._workers:
             raise self._throttled(f"{self.hung} workers hang in the kernel and have not ended")
-        waiter: asyncio.Future[WorkerProcess] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[WorkerProcess] = loop.create_future()
         self._waiters.append(waiter)
-        taken = False
+        timer = loop.call_later(self._patience_s(), self._give_up, waiter)
         try:
-            with anyio.fail_after(self._patience_s()):
-                worker = await waiter
-            taken = True
-            return worker
-        except TimeoutError:
-            raise self._throttled("every worker is busy") from None
+            return await waiter
+        except BaseException:
+            self._stop_waiting(waiter)
+            raise
         finally:
-            if not taken:
-                self._stop_waiting(waiter)
+            timer.cancel()
 
     def _patience_s(self) -> float:
         starting = any(not worker.ready for worker in self._workers)
         return self._limits.deadline_s + (self._limits.start_s if starting else 0.0)
+
+    def _give_up(self, waiter: asyncio.Future[WorkerProcess]) -> None:
+        if not waiter.done():
+            waiter.set_exception(self._throttled("every worker is busy"))
 
     def _stop_waiting(self, waiter: asyncio.Future[WorkerProcess]) -> None:
         if waiter in self._waiters:
