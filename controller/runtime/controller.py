@@ -7,7 +7,7 @@ the caller has opened; leaving drains it.  Asking (`plan`, `explain`, `health`) 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Never, Self
 
 import anyio
 from anyio.abc import TaskGroup
@@ -22,6 +22,7 @@ from weightctl.controller.runtime.conditions import Condition, ConditionBoard, C
 from weightctl.controller.runtime.dispatch import Dispatch
 from weightctl.controller.runtime.drift import DriftWatch
 from weightctl.controller.runtime.executor import Executor
+from weightctl.controller.runtime.health import Gauges, Health
 from weightctl.controller.runtime.observer import Observer
 from weightctl.controller.runtime.reconciler import PassReport, Reconciler
 from weightctl.controller.runtime.resync import Resync
@@ -34,25 +35,7 @@ from weightctl.controller.runtime.workqueue import Priority, WorkQueue
 from weightctl.controller.store.store import WeightMetadataStore
 from weightctl.controller.telemetry.metrics import LoopMetrics
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Health:
-    """Whether the loop works, and what keeps it from working well."""
-
-    ready: bool
-    problems: dict[str, str]
-    """By service or component; empty when all is well."""
-    tiers: dict[str, str]
-    """By tier: why its last answer was none; empty text for one that answers."""
-    due: int
-    delayed: int
-    active: int
-    oldest_wait_s: float
-    stuck: int
-    failing: int
-    lost: int
-    drift_round_age_s: float | None
-    """Age of the last finished drift round; None before the first."""
+METRICS_S = 15.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +50,13 @@ class Explanation:
     failures: int
     """Failed passes in a row."""
     queued: bool
+
+
+def _only_error(error: BaseException) -> BaseException:
+    """What a group of one stands for, so that callers can name what they catch."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
 
 
 class Controller:
@@ -123,6 +113,15 @@ class Controller:
         self._tasks: TaskGroup | None = None
         self._ended = anyio.Event()
         self.metrics = LoopMetrics(tuple(self._observer.tiers))
+        self._gauges = Gauges(
+            self.metrics,
+            store,
+            self._queue,
+            dispatch=self._dispatch,
+            board=self._board,
+            resync=self._resync,
+            clock=clock,
+        )
 
     def _supervise(self, entropy: Entropy) -> Supervisor:
         runner = Runner(self._queue, self._timed_pass, slots=self._settings.slots)
@@ -131,6 +130,7 @@ class Controller:
             Service(name="leases", run=self._resync.watch_leases),
             Service(name="unfinished", run=self._resync.watch_unfinished),
             Service(name="drift", run=self._resync.watch_published),
+            Service(name="metrics", run=self._keep_metrics),
         ]
         options = SupervisorOptions(drain_s=self._settings.drain_s)
         return Supervisor(
@@ -168,9 +168,7 @@ class Controller:
         try:
             return await tasks.__aexit__(kind, error, trace)
         except BaseExceptionGroup as group:
-            if len(group.exceptions) == 1:
-                raise group.exceptions[0] from None
-            raise
+            raise _only_error(group) from None
 
     async def _run(self) -> None:
         try:
@@ -244,6 +242,16 @@ class Controller:
         self.metrics.moved_bytes.add(report.tally.moved_bytes)
         for watch in tuple(self._watchers.get(report.identity, ())):
             watch(report)
+
+    async def _keep_metrics(self) -> Never:
+        while True:
+            await self._gauges.refresh(self.health(), self._supervisor.restarts)
+            await self._clock.sleep(METRICS_S)
+
+    async def refresh_metrics(self) -> LoopMetrics:
+        """The metrics, with every gauge as it is now."""
+        await self._gauges.refresh(self.health(), self._supervisor.restarts)
+        return self.metrics
 
     # --- asking -----------------------------------------------------------------------------------
 

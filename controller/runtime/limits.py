@@ -12,6 +12,8 @@ from weightctl.controller.ports import Clock, Limiter
 
 BURST_S = 0.05
 """Idle time that may be made up for; it covers timers that ring late and keeps the error small."""
+_NEGLIGIBLE_S = 1e-6
+"""Below this a sleep is only rounding; the level goes a little below zero instead."""
 
 
 class TokenBucket:
@@ -45,14 +47,14 @@ class TokenBucket:
             self.charged_bytes += size_bytes
             return
         async with self._turn:
-            while (missing := self._missing(size_bytes)) > 0:
+            while (missing_s := self._missing_s(size_bytes)) > _NEGLIGIBLE_S:
                 with anyio.CancelScope() as self._nap:
-                    await self._clock.sleep(missing)
+                    await self._clock.sleep(missing_s)
                 self._nap = None
             self._level -= size_bytes
             self.charged_bytes += size_bytes
 
-    def _missing(self, size_bytes: int) -> float:
+    def _missing_s(self, size_bytes: int) -> float:
         """Seconds until `size_bytes` are saved up; 0 when they are, or without a limit."""
         if self._rate is None:
             self._level = float(size_bytes)

@@ -24,7 +24,7 @@ RESULTS = ("finished", "again", "failed")
 AVAILABILITIES = ("IMPORTING", "READY", "DEGRADED", "DELETING", "DELETED")
 RESIDENCIES = ("UNKNOWN", "HOT", "COLD", "MIXED", "ABSENT")
 CONDITIONS = ("Blocked", "Lost", "Failing", "Stuck")
-SERVICES = ("workers", "leases", "unfinished", "drift")
+SERVICES = ("workers", "leases", "unfinished", "drift", "metrics")
 SECONDS = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0)
 
 
