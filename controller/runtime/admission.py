@@ -142,17 +142,20 @@ class Admission:
 
     def _choose(self) -> _Waiting | None:
         reserved: set[str] = set()
-        ahead: list[_Waiting] = []
         for waiting in sorted(self._waiting, key=self._rank):
             tiers = waiting.ticket.tiers
             if self._fits(waiting.ticket) and reserved.isdisjoint(tiers):
-                for other in ahead:
-                    other.passed_over += 1
+                self._pass_over(waiting)
                 return waiting
-            ahead.append(waiting)
             if waiting.passed_over >= _PASSED_OVER_MAX:
                 reserved.update(tiers)
         return None
+
+    def _pass_over(self, chosen: _Waiting) -> None:
+        """Note that `chosen` goes before others that asked earlier for the same tiers."""
+        for other in self._waiting:
+            if other.order < chosen.order and set(other.ticket.tiers) & set(chosen.ticket.tiers):
+                other.passed_over += 1
 
     def _enter(self, ticket: Ticket) -> None:
         for name in ticket.tiers:
@@ -176,11 +179,14 @@ class Admission:
                 return False
         return True
 
-    def _rank(self, waiting: _Waiting) -> tuple[float, int, int]:
-        """Lower goes first: use of the share at the busiest end, last served, order of asking."""
+    def _rank(self, waiting: _Waiting) -> tuple[bool, float, int, int]:
+        """Lower goes first: passed over too often, use of the class's share at the busiest end,
+        last served, order of asking.
+        """
         ticket = waiting.ticket
         share = self._shares[ticket.work_class]
         use = max(
             self._loads[name].by_class.get(ticket.work_class, 0) / share for name in ticket.tiers
         )
-        return use, self._served.get(ticket.owner, -1), waiting.order
+        patient = waiting.passed_over < _PASSED_OVER_MAX
+        return patient, use, self._served.get(ticket.owner, -1), waiting.order
