@@ -129,7 +129,9 @@ class Engine:
 
         `members` may come pickled, so that the caller can do that off its loop.
         """
-        asked: Members = pickle.loads(members) if isinstance(members, bytes) else members  # noqa: S301
+        asked = members
+        if isinstance(asked, bytes):
+            asked = cast("Members", pickle.loads(asked))  # noqa: S301 - from the parent process
         with self._at_work("observing"):
             observation = observing.observe(self._root, asked, detail)
             return observation, list(self._strangers(asked, observation.states))

@@ -237,7 +237,11 @@ class WorkerProcess:
 
 
 def _start(name: str, buffer_bytes: int) -> tuple[int, int, socket.socket, memoryview]:
-    """Start the process; its parts are (pid, pidfd, channel, shared buffer)."""
+    """Start the process; its parts are (pid, pidfd, channel, shared buffer).
+
+    Called on the loop, for well under a millisecond: the kernel's signal at a parent's death
+    follows the thread that started the child, so no passing helper thread may do it.
+    """
     for pid in tuple(_unreaped):
         _reap(pid)
     ours, theirs = socket.socketpair()

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import random
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -225,6 +226,47 @@ async def test_a_worker_killed_in_a_call_is_an_unknown_outcome_and_is_replaced(
         await call
     assert "died" in caught.value.why
     assert await pool.call(Engine.pid) != pid
+
+
+async def test_a_worker_that_dies_while_nobody_uses_it_is_replaced(pool: WorkerPool) -> None:
+    pid = await pool.call(Engine.pid)
+    os.kill(pid, signal.SIGKILL)
+    while pool.pids or pool.hung:  # noqa: ASYNC110 - the kernel reports it
+        await asyncio.sleep(0.001)
+    assert await pool.call(Engine.pid) != pid
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_callers_that_come_go_and_kill_at_random_leave_every_worker_free(
+    pool: WorkerPool, seed: int
+) -> None:
+    chance = random.Random(seed)
+    answers: dict[int, object] = {}
+
+    async def caller(number: int, turns: int) -> None:
+        async with pool.lease(transfer=bool(number % 3)) as worker:
+            worker.at_end(Engine.greet)
+            for _ in range(turns):
+                answers[number] = await worker.call(Engine.echo, number)
+
+    async def life(number: int) -> None:
+        await asyncio.sleep(chance.random() / 50)
+        with anyio.move_on_after(chance.random() / 20 if number % 2 else None):
+            try:
+                await (pool.call(Engine.die) if number % 23 == 0 else caller(number, number % 5))
+            except (UnknownOutcomeError, TransientError, ThrottledError):
+                answers.pop(number, None)
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(150):
+            tasks.start_soon(life, number)
+    assert answers == {number: [number] for number in answers}
+    assert answers
+    while pool.hung or len(pool._idle) < len(pool.pids):  # noqa: ASYNC110 - last calls end
+        await asyncio.sleep(0.001)
+    assert not pool._waiters
+    assert not pool._leased
+    assert await pool.call(Engine.echo, "on") == ["on"]
 
 
 async def test_a_call_that_kills_its_worker_is_an_unknown_outcome(pool: WorkerPool) -> None:
