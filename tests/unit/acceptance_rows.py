@@ -17,12 +17,10 @@ ELSEWHERE = {93: "tenants of connections need the service, which is not part of 
 
 MISSING = frozenset(
     {
-        *range(64, 79),
-        *range(84, 88),
+        *range(64, 74),
         *range(90, 93),
         94,
         95,
-        97,
         98,
         *range(109, 113),
     }
