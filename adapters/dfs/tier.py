@@ -77,7 +77,7 @@ class DfsTier:
         )
         self._options = options
         self._context = context
-        self._accounts = Accounts(options.capacity_bytes)
+        self._accounts = Accounts(options.capacity_bytes, context.clock)
         self._strangers = Strangers(options.grace_s)
         self._writing: set[tuple[str, str]] = set()
         """Group id and key of what is being stored."""
