@@ -7,8 +7,8 @@ a local descriptor run many chunks per thread hop; other readers are asked piece
 
 from __future__ import annotations
 
-import hashlib
 import os
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -17,6 +17,7 @@ from anyio import to_thread
 
 from weightctl.controller.errors import IntegrityError, TransientError
 from weightctl.controller.ports import PIECE_BYTES
+from weightctl.controller.weightstore.digesting import ObjectDigest, Wait, nothing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 LOCAL_CHUNK_BYTES = 1024 * 1024
 """Fits a processor's cache, so that hashing right after reading costs no second trip to memory."""
+RING = 4
+"""Scratch buffers of an object that is digested while the next chunks are read."""
 HOP_BYTES = 64 * 1024 * 1024
 """Bytes moved per thread hop from a local descriptor; the lease is checked in between."""
 
@@ -94,7 +97,16 @@ class Transfer:
 
         Raises a ReconcileError for the replica's fault, TargetError for the destination's.
         """
-        digest = hashlib.sha256() if self.verify and job.whole else None
+        if not (self.verify and job.whole):
+            await self._copy(job, tier, None)
+            return False
+        with ObjectDigest(job.member.size_bytes) as digest:
+            await self._copy(job, tier, digest)
+            if digest.digest() != job.member.sha256:
+                raise _wrong(job.member, tier, f"its bytes have SHA-256 {digest.digest().hex()}")
+        return True
+
+    async def _copy(self, job: ObjectJob, tier: Tier, digest: ObjectDigest | None) -> None:
         async with tier.open(job.member) as reader:
             if reader.size_bytes != job.member.size_bytes:
                 raise _wrong(job.member, tier, f"it has {reader.size_bytes} bytes")
@@ -103,54 +115,55 @@ class Transfer:
                 await self._copy_remote(job, reader, digest)
             else:
                 await self._copy_local(job, descriptor, digest)
-        if digest is None:
-            return False
-        if digest.digest() != job.member.sha256:
-            raise _wrong(job.member, tier, f"its bytes have SHA-256 {digest.hexdigest()}")
-        return True
 
     async def _copy_remote(
-        self, job: ObjectJob, reader: RangedReader, digest: hashlib._Hash | None
+        self, job: ObjectJob, reader: RangedReader, digest: ObjectDigest | None
     ) -> None:
-        scratch = bytearray(min(PIECE_BYTES, max(read.nbytes for read in job.reads)))
+        scratch = _scratch(job, PIECE_BYTES)
         for chunk in self._chunks(job, PIECE_BYTES):
             buffer = self._direct(chunk)
             direct = buffer is not None
             if buffer is None:
-                buffer = memoryview(scratch)[: chunk.nbytes]
+                buffer = scratch[: chunk.nbytes]
             await reader.read_into(chunk.offset, buffer)
             if digest is not None or not direct:
-                await to_thread.run_sync(self._land, chunk, buffer, direct, digest)
+                await to_thread.run_sync(self._land_and_wait, chunk, buffer, direct, digest)
             self.between(chunk.nbytes)
 
     async def _copy_local(
-        self, job: ObjectJob, descriptor: int, digest: hashlib._Hash | None
+        self, job: ObjectJob, descriptor: int, digest: ObjectDigest | None
     ) -> None:
         chunks = self._chunks(job, LOCAL_CHUNK_BYTES)
-        scratch = bytearray(min(LOCAL_CHUNK_BYTES, max(read.nbytes for read in job.reads)))
-        while True:
-            moved = await to_thread.run_sync(self._hop, descriptor, chunks, scratch, digest)
-            if not moved:
-                return
+        ring = [_scratch(job, LOCAL_CHUNK_BYTES) for _ in range(RING if digest else 1)]
+        while moved := await to_thread.run_sync(self._hop, descriptor, chunks, ring, digest):
             self.between(moved)
 
     def _hop(
         self,
         descriptor: int,
         chunks: Iterator[Chunk],
-        scratch: bytearray,
-        digest: hashlib._Hash | None,
+        ring: Sequence[memoryview],
+        digest: ObjectDigest | None,
     ) -> int:
-        """Move the next chunks, up to HOP_BYTES, in this thread; returns the bytes moved."""
-        moved = 0
+        """Move the next chunks, up to HOP_BYTES, in this thread; returns the bytes moved.
+
+        At most as many buffers as the ring has are with the digest at a time.
+        """
+        moved = turn = 0
+        waits: deque[Wait] = deque()
         while moved < HOP_BYTES and (chunk := next(chunks, None)) is not None:
+            if len(waits) == len(ring):
+                waits.popleft()()
             buffer = self._direct(chunk)
             direct = buffer is not None
             if buffer is None:
-                buffer = memoryview(scratch)[: chunk.nbytes]
+                buffer = ring[turn % len(ring)][: chunk.nbytes]
             _read_fully(descriptor, chunk.offset, buffer)
-            self._land(chunk, buffer, direct, digest)
+            waits.append(self._land(chunk, buffer, direct, digest))
             moved += chunk.nbytes
+            turn += 1
+        for wait in waits:
+            wait()
         return moved
 
     def _direct(self, chunk: Chunk) -> memoryview | None:
@@ -160,24 +173,32 @@ class Transfer:
         move = chunk.moves[0]
         return self.destination.window(move.space, move.position, move.nbytes)
 
-    def _land(
+    def _land_and_wait(
         self,
         chunk: Chunk,
         buffer: memoryview,
         direct: bool,  # noqa: FBT001 - passed through a thread hop, which takes no keywords
-        digest: hashlib._Hash | None,
+        digest: ObjectDigest | None,
     ) -> None:
-        if digest is not None:
-            digest.update(buffer)
-        if direct:
-            return
-        for source, space, position, nbytes in chunk.moves:
+        self._land(chunk, buffer, direct, digest)()
+
+    def _land(
+        self,
+        chunk: Chunk,
+        buffer: memoryview,
+        direct: bool,  # noqa: FBT001 - as above
+        digest: ObjectDigest | None,
+    ) -> Wait:
+        """Bring a read chunk to its places; the buffer is free when the returned wait has ended."""
+        wait = nothing if digest is None else digest.add(buffer)
+        for source, space, position, nbytes in () if direct else chunk.moves:
             data = buffer[source : source + nbytes]
             window = self.destination.window(space, position, nbytes)
             if window is None:
                 self.destination.write(space, position, data)
             else:
                 window[:] = data
+        return wait
 
     def _chunks(self, job: ObjectJob, step: int) -> Iterator[Chunk]:
         for read in job.reads:
@@ -218,6 +239,10 @@ def _split(read: ObjectRead, moves: Sequence[Move], step: int) -> Iterator[Chunk
             cut.append(Move(low - start, space, position + low - source, high - low))
         yield Chunk(start, stop - start, cut)
         active = [move for move in active if move.source + move.nbytes > stop]
+
+
+def _scratch(job: ObjectJob, size_bytes: int) -> memoryview:
+    return memoryview(bytearray(min(size_bytes, max(read.nbytes for read in job.reads))))
 
 
 def _read_fully(descriptor: int, offset: int, buffer: memoryview) -> None:

@@ -14,6 +14,7 @@ from tests.support.stored_models import Objects, StoredModel, stored
 from weightctl.controller.core.observation import Member
 from weightctl.controller.core.ranges import RangePlan, TensorSlice, plan_ranges
 from weightctl.controller.errors import IntegrityError, TransientError
+from weightctl.controller.weightstore import digesting
 from weightctl.controller.weightstore import transfer as module
 from weightctl.controller.weightstore.transfer import Destination, ObjectJob, Transfer
 
@@ -108,14 +109,21 @@ def move(
 
 
 @given(
-    stored(),
-    st.integers(1, 40),
-    st.sampled_from([0, 3, 1000]),
-    st.booleans(),
-    st.booleans(),
+    model=stored(),
+    chunk_bytes=st.integers(1, 40),
+    gap_bytes=st.sampled_from([0, 3, 1000]),
+    overlap_bytes=st.sampled_from([0, 1 << 30]),
+    local=st.booleans(),
+    windows=st.booleans(),
 )
 def test_every_way_of_moving_gives_the_same_bytes(
-    model: StoredModel, chunk_bytes: int, gap_bytes: int, local: bool, windows: bool
+    *,
+    model: StoredModel,
+    chunk_bytes: int,
+    gap_bytes: int,
+    overlap_bytes: int,
+    local: bool,
+    windows: bool,
 ) -> None:
     described, objects, arrays = model
     wanted = [TensorSlice(tensor_id=tensor.tensor_id) for tensor in described.tensors]
@@ -124,7 +132,8 @@ def test_every_way_of_moving_gives_the_same_bytes(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "PIECE_BYTES", chunk_bytes)
         patch.setattr(module, "LOCAL_CHUNK_BYTES", chunk_bytes)
-        patch.setattr(module, "HOP_BYTES", 3 * chunk_bytes)
+        patch.setattr(module, "HOP_BYTES", 7 * chunk_bytes)
+        patch.setattr(digesting, "OVERLAP_BYTES", overlap_bytes)
         verified = move(plan, objects, destination, local=local)
     assert bytes(destination.space) == b"".join(values.tobytes() for values in arrays)
     assert verified == [job.whole for job in jobs(plan, objects)]
