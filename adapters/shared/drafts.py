@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from weightctl.adapters.shared.files import FILE_FLAGS, NEW_FILE_FLAGS, write_at
 from weightctl.adapters.shared.layout import PARTIAL
 from weightctl.controller.errors import TransientError
+from weightctl.controller.ports import PIECE_BYTES
 
 if TYPE_CHECKING:
     from weightctl.adapters.shared.layout import StoredName
@@ -49,6 +50,16 @@ class Draft:
         """Write all of `view` at byte `offset`.  Raises OSError."""
         write_at(self.fd, view, offset)
         self.reservation.written_bytes = max(self.reservation.written_bytes, offset + len(view))
+
+    def write_through(self, view: memoryview, offset: int) -> None:
+        """As `write`, and let the medium begin with each piece, so that sealing has little left.
+
+        The advice that the pages are not needed starts their writing back without waiting for it.
+        """
+        self.write(view, offset)
+        end = offset + len(view)
+        if end % PIECE_BYTES == 0:
+            os.posix_fadvise(self.fd, end - PIECE_BYTES, PIECE_BYTES, os.POSIX_FADV_DONTNEED)
 
     def check_still_there(self) -> None:
         """Raises TransientError when somebody removed the file."""

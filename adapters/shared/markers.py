@@ -65,7 +65,7 @@ class Medium:
         `read_only` nothing is made; a root that was never marked is then away, too.
         """
         try:
-            self._uuid = _read_remembered(self._remembered)
+            self._uuid = read_remembered(self._remembered)
             if self._uuid:
                 self._refuse_unusable()
                 return
@@ -74,7 +74,7 @@ class Medium:
                 return
             self._uuid = self._read_or_make(token)
             if self._remembered is not None:
-                _write_remembered(self._remembered, self._uuid)
+                write_remembered(self._remembered, self._uuid)
         except OSError as error:
             raise ConfigError(
                 f"the root {str(self.root)!r} of a {self._kind} tier cannot be used",
@@ -201,7 +201,8 @@ def _read_marker(root_fd: int, root: Path) -> Marker | None:
     return marker
 
 
-def _read_remembered(path: Path | None) -> str:
+def read_remembered(path: Path | None) -> str:
+    """The uuid kept in a file of the state directory, empty when there is none.  Raises OSError."""
     if path is None:
         return ""
     try:
@@ -210,7 +211,8 @@ def _read_remembered(path: Path | None) -> str:
         return ""
 
 
-def _write_remembered(path: Path, uuid: str) -> None:
+def write_remembered(path: Path, uuid: str) -> None:
+    """Keep the uuid of a medium, durably.  Raises OSError."""
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     folder_fd = os.open(path.parent, _ROOT_FLAGS)
     try:

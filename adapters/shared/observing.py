@@ -26,7 +26,7 @@ from weightctl.controller.errors import ReconcileError
 from weightctl.controller.ports import InventoryItem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from weightctl.adapters.shared.layout import StoredName
     from weightctl.adapters.shared.root import Root
@@ -68,15 +68,15 @@ def _states(
     root: Root,
     members: Members,
     listing: GroupListing,
-    claimed: frozenset[str],
+    claimed: Mapping[str, str],
     group_fd: int,
 ) -> bytearray:
     states = bytearray(len(members))
     complete, others = listing.complete, listing.others
     for index, key in enumerate(members.keys):
         text = encode_text(key)
-        if text in claimed:
-            states[index] = _PARTIAL
+        if text in claimed and complete.get(text, claimed[text]).endswith(claimed[text]):
+            states[index] = _PARTIAL  # not there yet, or renamed and not yet synchronised
         elif text in complete:
             states[index] = _COMPLETE
         elif text not in others:

@@ -65,10 +65,11 @@ class TierOptions:
     def seconds(self, option: str, default: float) -> float:
         """A finite duration above zero, in seconds."""
         value = self._options.get(option, default)
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not number or not math.isfinite(float(value)) or float(value) <= 0:  # type: ignore[arg-type]
-            raise self._refused(option, f"{value!r} is no duration", "write seconds above zero")
-        return float(value)  # type: ignore[arg-type]
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            seconds = float(value)
+            if math.isfinite(seconds) and seconds > 0:
+                return seconds
+        raise self._refused(option, f"{value!r} is no duration", "write seconds above zero")
 
     def count(self, option: str, default: int) -> int:
         """A whole number of 1 or more."""

@@ -82,8 +82,6 @@ def close_replica(root: Root, replica: OpenReplica) -> None:
 def _open(root: Root, member: Member) -> tuple[bytes, OpenReplica] | None:
     """Recorded digest and open replica; a stale hint costs one fresh listing."""
     group, text = encode_text(member.group_id), encode_text(member.key)
-    if text in root.claimed(group):
-        return None
     with root.medium.opened() as root_fd:
         try:
             with group_folder(root_fd, group) as group_fd:
@@ -101,9 +99,11 @@ def _open_named(
     root: Root, member: Member, group_fd: int, names: Sequence[StoredName]
 ) -> tuple[bytes, OpenReplica] | None:
     group = encode_text(member.group_id)
-    if all(name.suffix for name in names):
+    written = root.claimed(group).get(encode_text(member.key))
+    settled = [name for name in names if not name.suffix and name.instance_id != written]
+    if not settled:
         return None
-    name = choose(names, member.sha256)
+    name = choose(settled, member.sha256)
     root.begin_reading(group, name.instance_id)  # before it is open: a drop must see it
     try:
         fd = os.open(str(name), FILE_FLAGS, dir_fd=group_fd)

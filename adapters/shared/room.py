@@ -121,7 +121,9 @@ class Room:
         for group, group_fd in every_group(root_fd):
             usage = known.get(group)
             changed_ns = os.fstat(group_fd).st_mtime_ns
-            if usage is None or usage.adjusted or usage.changed_ns != changed_ns:
+            changed = usage is None or usage.adjusted or usage.changed_ns != changed_ns
+            # While we write there, our own account is right and counting again would not end.
+            if usage is None or (changed and not self._reservations):
                 usage = _Usage(changed_ns, _size_of(group_fd, live))
             counted[group] = usage
         self._usage = counted

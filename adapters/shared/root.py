@@ -57,7 +57,7 @@ class Root:
         self._lock = threading.Lock()
         self._room = room
         self._hints = Hints()
-        self._claims: set[tuple[str, str]] = set()
+        self._claims: dict[tuple[str, str], str] = {}
         self._readers: Counter[tuple[str, str]] = Counter()
 
     def enter(self, *, read_only: bool = False) -> None:
@@ -86,23 +86,20 @@ class Root:
 
     # --- claims: keys that are being written here ---
 
-    def claim(self, group: str, text: str) -> bool:
-        """Claim a key for writing; False when it is claimed already."""
+    def claim(self, group: str, text: str, instance_id: str) -> bool:
+        """Claim a key for writing that instance; False when it is claimed already."""
         with self._lock:
-            if (group, text) in self._claims:
-                return False
-            self._claims.add((group, text))
-            return True
+            return self._claims.setdefault((group, text), instance_id) == instance_id
 
     def unclaim(self, group: str, text: str) -> None:
         """End a claim."""
         with self._lock:
-            self._claims.discard((group, text))
+            self._claims.pop((group, text), None)
 
-    def claimed(self, group: str) -> frozenset[str]:
-        """Encoded keys of a group that are being written here."""
+    def claimed(self, group: str) -> dict[str, str]:
+        """Instances of a group that are being written here, by encoded key."""
         with self._lock:
-            return frozenset(text for owner, text in self._claims if owner == group)
+            return {text: one for (owner, text), one in self._claims.items() if owner == group}
 
     # --- readers: replicas that are open here ---
 

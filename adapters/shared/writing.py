@@ -82,9 +82,9 @@ def begin(root: Root, member: Member) -> Draft | Outcome:
     Raises CapacityError, MediumError, TransientError, OSError.
     """
     group, text = encode_text(member.group_id), encode_text(member.key)
-    if not root.claim(group, text):
-        return Busy(detail="it is being written by this process")
     name = StoredName(text=text, sha256_hex=member.sha256.hex(), instance_id=root.fresh_instance())
+    if not root.claim(group, text, name.instance_id):
+        return Busy(detail="it is being written by this process")
     draft: Draft | Outcome | None = None
     try:
         with root.medium.opened() as root_fd:
@@ -204,7 +204,8 @@ def bring_in(root: Root, member: Member, fence: Fence, read: Move, copy: Copy) -
         draft = begin(root, member)
         if not isinstance(draft, Draft):
             return draft
-        sha256 = copy(read, draft.write, member.size_bytes)
+        write = draft.write_through if root.durable else draft.write
+        sha256 = copy(read, write, member.size_bytes)
         refused = seal(root, draft, sha256)
         if refused is not None:
             discard(root, draft)

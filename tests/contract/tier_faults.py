@@ -146,12 +146,9 @@ class ContractUnderFaults:
         reading = anyio.Event()
 
         async def wait_forever() -> None:
-            while await states(tier, first) != [COMPLETE] and first.key in waiting:
-                waiting.discard(first.key)
             reading.set()
             await anyio.sleep_forever()
 
-        waiting = {first.key}
         source = source_of(b"second", before_read=wait_forever)
         batch = [item_of(first, b"first"), StoreItem(member=second, open_source=source)]
 
