@@ -7,12 +7,11 @@ frame flushed, replica visible; and for a drop: index frame flushed, replica gon
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from weightctl.adapters.nof.allocator import Allocator, Extent
-from weightctl.adapters.nof.header import read_superblock, write_superblock
-from weightctl.adapters.nof.layout import BLOCK_BYTES, Holder, Superblock, round_up
+from weightctl.adapters.nof.layout import BLOCK_BYTES, Superblock, round_up
 from weightctl.adapters.nof.records import (
     TEXT_BYTES_MAX,
     Drop,
@@ -23,10 +22,9 @@ from weightctl.adapters.nof.records import (
     group_bytes,
     put_bytes,
 )
-from weightctl.adapters.nof.writer import SERIAL_BITS, IndexWriter, load_catalog
+from weightctl.adapters.nof.writer import SERIAL_BITS, IndexWriter
 from weightctl.controller.core.observation import Member
 from weightctl.controller.errors import (
-    BusyError,
     InvariantViolationError,
     TerminalError,
     TransientError,
@@ -359,60 +357,3 @@ def _name_problem(text: str) -> str:
     except UnicodeEncodeError:
         return f"{text[:80]!r} stands for no bytes"
     return "" if size <= TEXT_BYTES_MAX else f"{text[:80]!r}... is over {TEXT_BYTES_MAX} bytes long"
-
-
-def open_device(
-    medium: Medium,
-    holder: Holder,
-    *,
-    expected: bytes = b"",
-    takeover: str = "",
-    capacity_bytes: int | None = None,
-) -> NofDevice:
-    """Claim the device that this medium holds; the medium must be locked for writing.
-
-    Raises what `read_superblock` raises; TransientError for another device than the expected one;
-    BusyError when a writer on another host did not close it (`takeover` names such a host of which
-    a person knows that it is down); TerminalError for a damaged index; OSError.
-    """
-    superblock = read_superblock(medium)
-    if expected and superblock.uuid != expected:
-        raise TransientError(
-            f"nof device {expected.hex()} cannot be used",
-            f"device {superblock.uuid.hex()} is there in its place",
-            "bring the first one back, or restart to use the other one",
-        )
-    if not superblock.clean and not _may_follow(superblock.holder, holder, takeover):
-        raise BusyError(
-            None,
-            f"nof device {superblock.uuid.hex()} may be in use on host {superblock.holder.host}",
-            f"its process {superblock.holder.pid} did not close the device",
-            f"stop it there; if that host is surely down, set "
-            f'`takeover = "{superblock.holder.host}"` for one start',
-        )
-    catalog, log = load_catalog(medium, superblock)
-    superblock = write_superblock(
-        medium,
-        replace(
-            superblock,
-            claim=superblock.claim + 1,
-            holder=holder,
-            clean=False,
-            sequence=log.sequence,
-        ),
-    )
-    log.repair()
-    medium.sync()
-    writer = IndexWriter(medium, superblock, catalog=catalog, log=log)
-    device = NofDevice(medium, writer, capacity_bytes)
-    device.prove_free()
-    return device
-
-
-def _may_follow(last: Holder, holder: Holder, takeover: str) -> bool:
-    """Whether the lock that `holder` has proves that `last`, which did not close, is over.
-
-    Locks and exclusive openings are the kernel's: they speak for every process of this boot, and
-    another boot of this host is over.
-    """
-    return last.boot_id == holder.boot_id or last.host in {holder.host, takeover}

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from weightctl.adapters.nof.medium import Medium
 
 
+class BlankDeviceError(ConfigError):
+    """The device was never formatted."""
+
+
 def read_superblock(medium: Medium) -> Superblock:
     """The superblock in force.
 
@@ -80,7 +84,7 @@ def _refused(medium: Medium, versions: list[int | None]) -> WeightctlError:
             "`format = true`",
         )
     if is_blank(medium):
-        return ConfigError(
+        return BlankDeviceError(
             "the nof device is blank",
             "it has no superblock",
             "set `format = true` in the tier's options to format it",

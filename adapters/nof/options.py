@@ -8,9 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weightctl.adapters.nof.index_engine import IndexOptions
+from weightctl.adapters.nof.access import DeviceOptions
 from weightctl.adapters.nof.tier import NofTier
 from weightctl.adapters.shared.options import TierOptions
+from weightctl.controller.core.identity import percent_encode
 from weightctl.controller.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -53,15 +54,17 @@ def build(name: str, options: Mapping[str, object], context: TierContext) -> Nof
             "one process that is busy with a store would keep every read waiting",
             f"write {_WORKERS_MIN} or more",
         )
+    state_dir = Path(context.state_dir)
     return NofTier(
         name,
-        IndexOptions(
-            path=str(Path(context.state_dir) / given.text("path")),
+        DeviceOptions(
+            path=str(state_dir / given.text("path")),
             uuid=bytes.fromhex(context.entropy.token(16)),
             size_bytes=given.size_bytes("size_bytes"),
             format=wanted,
             capacity_bytes=given.size_bytes("capacity_bytes"),
             takeover=given.text("takeover") if "takeover" in options else "",
+            remembered=str(state_dir / "tiers" / f"{percent_encode(name)}.uuid"),
             since_ms=context.clock.wall_ms(),
             read_only=context.read_only,
         ),

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 SEGMENTS_MAX = 256
 """Segments in one piece: bounds a request's size where replicas are tiny."""
 
+GROUP_ITEMS_MAX = 1024
+GROUP_BYTES_MAX = 256 * 1024 * 1024
+"""One commit carries replicas of at most so much, except a single one that is larger."""
+
 Run = tuple[int, int]
 """(byte offset on the device, bytes), both whole blocks."""
 
@@ -85,6 +89,20 @@ def cut(geometry: Geometry, spans: Iterable[Span], piece_bytes: int) -> Iterator
                 break
     if piece:
         yield piece
+
+
+def groups(sizes_bytes: Sequence[int]) -> Iterator[list[int]]:
+    """Indexes of a batch, in order, in groups that are committed together."""
+    group: list[int] = []
+    total = 0
+    for index, size in enumerate(sizes_bytes):
+        if group and (total + size > GROUP_BYTES_MAX or len(group) == GROUP_ITEMS_MAX):
+            yield group
+            group, total = [], 0
+        group.append(index)
+        total += size
+    if group:
+        yield group
 
 
 def merged(extents: Iterable[Extent]) -> list[Extent]:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
 
 import anyio
 
+from weightctl.adapters.nof.access import DeviceOptions
 from weightctl.adapters.nof.device import Ticket, instance_id
-from weightctl.adapters.nof.index_engine import IndexEngine, IndexOptions
-from weightctl.adapters.nof.pieces import Span
+from weightctl.adapters.nof.index_engine import IndexEngine
+from weightctl.adapters.nof.pieces import Span, groups
 from weightctl.adapters.nof.transfers import CLEANUP_S, bring_in, digest_stored, read_stored
 from weightctl.adapters.shared.translate import outcome_from_error
 from weightctl.adapters.shared.workers import EngineSpec, WorkerLimits, WorkerPool
@@ -56,9 +57,6 @@ R = TypeVar("R")
 
 _KEYS_MAX = 65_536
 """Keys of one observe request; bounds the time that packing it takes on the loop."""
-_GROUP_ITEMS_MAX = 1024
-_GROUP_BYTES_MAX = 256 * 1024 * 1024
-"""One commit carries replicas of at most so much, except a single one that is larger."""
 _PACKAGE = "weightctl.adapters.nof"
 _NO_BUFFER = 4096
 
@@ -83,7 +81,7 @@ class NofTier:
     def __init__(
         self,
         name: str,
-        options: IndexOptions,
+        options: DeviceOptions,
         *,
         clock: Clock,
         deadline_s: float = 30.0,
@@ -173,7 +171,7 @@ class NofTier:
         """See ports.Tier.  Durable group by group."""
         outcomes: list[Outcome] = []
         sizes = [item.member.size_bytes for item in batch]
-        for group in _groups(sizes):
+        for group in groups(sizes):
             items = [batch[index] for index in group]
             try:
                 outcomes += await self._store_group(items, fence, limit)
@@ -291,7 +289,7 @@ class NofTier:
     ) -> Sequence[Outcome]:
         """See ports.Tier."""
         outcomes: list[Outcome] = []
-        for group in _groups([member.size_bytes for member in batch]):
+        for group in groups([member.size_bytes for member in batch]):
             outcomes += await self._verify_group([batch[index] for index in group], limit)
         return outcomes
 
@@ -386,17 +384,3 @@ def _judged(member: Member, replica: Replica, name: str, got: bytes) -> Outcome:
     if got != member.sha256 or replica.size_bytes != member.size_bytes:
         return Corrupt(expected=member.sha256, got=got, instance_id=name)
     return Done(instance_id=name, moved_bytes=replica.size_bytes)
-
-
-def _groups(sizes: Sequence[int]) -> Iterator[list[int]]:
-    """Indexes of a batch in groups of bounded bytes and count."""
-    group: list[int] = []
-    total = 0
-    for index, size in enumerate(sizes):
-        if group and (total + size > _GROUP_BYTES_MAX or len(group) == _GROUP_ITEMS_MAX):
-            yield group
-            group, total = [], 0
-        group.append(index)
-        total += size
-    if group:
-        yield group

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.tier_suite import ContractOfReplicas
+from tests.contract.tier_suite import TierSuite
 from tests.support.nof_harness import NofHarness
 
 
-class TestNof(ContractOfReplicas):
+class TestNof(TierSuite):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> NofHarness:
         return NofHarness(tmp_path)

@@ -7,9 +7,10 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from weightctl.adapters.nof.device import NofDevice, Ticket, open_device
+from weightctl.adapters.nof.device import NofDevice, Ticket
 from weightctl.adapters.nof.header import format_medium
 from weightctl.adapters.nof.layout import Holder, aligned_buffer, round_up
+from weightctl.adapters.nof.opening import open_device
 from weightctl.controller.core.observation import Member
 from weightctl.controller.ports import Done, DropItem, Fence, Outcome
 

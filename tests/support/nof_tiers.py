@@ -78,12 +78,17 @@ def dropping(key: str, instance_id: str) -> DropItem:
     return DropItem(member=member(key, b""), instance_id=instance_id)
 
 
-def nof(folder: Path, *, read_only: bool = False, **options: object) -> NofTier:
+def nof(
+    folder: Path, *, read_only: bool = False, state: str = "state", **options: object
+) -> NofTier:
     """A tier on `folder/n.img`, a plain file of 64 MiB unless the options say otherwise."""
     context = TierContext(
-        clock=SystemClock(), entropy=SystemEntropy(), state_dir=str(folder), read_only=read_only
+        clock=SystemClock(),
+        entropy=SystemEntropy(),
+        state_dir=str(folder / state),
+        read_only=read_only,
     )
-    return build("n", {"path": "n.img", "size_bytes": 64 * MIB, **options}, context)
+    return build("n", {"path": str(folder / "n.img"), "size_bytes": 64 * MIB} | options, context)
 
 
 async def observe(tier: NofTier, *keys: str, detail: Sequence[int] = ()) -> TierObservation:

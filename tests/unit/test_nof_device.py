@@ -22,9 +22,10 @@ from tests.support.nof_media import (
     write_ticket,
 )
 from weightctl.adapters.nof.allocator import EXTENTS_MAX
-from weightctl.adapters.nof.device import Ticket, open_device
+from weightctl.adapters.nof.device import Ticket
 from weightctl.adapters.nof.header import format_medium
 from weightctl.adapters.nof.layout import Holder
+from weightctl.adapters.nof.opening import open_device
 from weightctl.controller.errors import BusyError, ConfigError, TerminalError, TransientError
 from weightctl.controller.ports import (
     Busy,

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.nof_media import FENCE, content_of, member
+from weightctl.adapters.nof.access import DeviceOptions
 from weightctl.adapters.nof.data_engine import DataEngine
 from weightctl.adapters.nof.device import Ticket
-from weightctl.adapters.nof.index_engine import IndexEngine, IndexOptions
+from weightctl.adapters.nof.index_engine import IndexEngine
 from weightctl.adapters.nof.layout import aligned_buffer
 from weightctl.adapters.nof.medium import open_medium
 from weightctl.adapters.nof.pieces import Span, cut
@@ -28,7 +29,7 @@ UUID = b"nof-engine-tests"
 
 def _index(path: Path | str, **options: object) -> IndexEngine:
     base = {"path": str(path), "uuid": UUID, "size_bytes": 16 * MIB} | options
-    return IndexEngine(IndexOptions(**base))  # type: ignore[arg-type]
+    return IndexEngine(DeviceOptions(**base))  # type: ignore[arg-type]
 
 
 def _data(path: Path | str) -> DataEngine:
@@ -79,9 +80,9 @@ def _content(index: IndexEngine, data: DataEngine, key: str) -> bytes:
 
 def _kill_index_worker(index: IndexEngine) -> None:
     """Its descriptor is closed and nothing else; the next request opens the device anew."""
-    assert index._device is not None
-    index._device._medium.close()
-    index._device = None
+    assert index.access._device is not None
+    index.access._device._medium.close()
+    index.access._device = None
 
 
 def test_bytes_go_to_the_device_and_come_back(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.nof_media import FENCE, member
 from tests.support.nof_tiers import MIB, away, item, observe, states
-from weightctl.adapters.nof.index_engine import IndexOptions
+from weightctl.adapters.nof.access import DeviceOptions
 from weightctl.adapters.nof.paths import path_problem
 from weightctl.adapters.nof.tier import NofTier
 from weightctl.controller.clock import SystemClock
@@ -96,7 +96,7 @@ def test_what_is_no_namespace_has_no_paths(tmp_path: Path, path: str) -> None:
 
 async def test_a_lost_connection_is_unknown_at_once_and_passes(tmp_path: Path) -> None:
     # A plain file of a namespace's name stands for the device, as its path state is asked by name.
-    options = IndexOptions(
+    options = DeviceOptions(
         path=str(tmp_path / "nvme3n2"),
         uuid=bytes(16),
         size_bytes=8 * MIB,
@@ -120,7 +120,7 @@ async def test_a_lost_connection_is_unknown_at_once_and_passes(tmp_path: Path) -
 async def test_a_device_that_is_not_connected_at_the_start_is_unknown_until_it_is(
     tmp_path: Path,
 ) -> None:
-    options = IndexOptions(
+    options = DeviceOptions(
         path=str(tmp_path / "nvme3n2"),
         uuid=bytes(16),
         size_bytes=8 * MIB,

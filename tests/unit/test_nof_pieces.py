@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weightctl.adapters.nof.layout import Geometry, round_up
-from weightctl.adapters.nof.pieces import SEGMENTS_MAX, Span, covering, cut, merged, runs_of
+from weightctl.adapters.nof.pieces import SEGMENTS_MAX, Span, covering, cut, groups, merged, runs_of
 from weightctl.controller.errors import InvariantViolationError
 
 GEOMETRY = Geometry.of_size(64 << 20)
@@ -80,3 +80,18 @@ def test_extents_that_are_too_short_are_refused() -> None:
 
 def test_neighbours_are_merged() -> None:
     assert merged([(5, 2), (0, 3), (3, 2), (9, 1)]) == [(0, 7), (9, 1)]
+
+
+@pytest.mark.parametrize(
+    "sizes, expected",
+    [
+        ([], []),
+        ([1 << 40], [[0]]),
+        ([200 << 20, 56 << 20, 1, 300 << 20, 0], [[0, 1], [2], [3], [4]]),
+        ([0] * 1025, [list(range(1024)), [1024]]),
+    ],
+)
+def test_a_batch_is_committed_in_bounded_groups(
+    sizes: list[int], expected: list[list[int]]
+) -> None:
+    assert list(groups(sizes)) == expected

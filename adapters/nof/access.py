@@ -1,0 +1,198 @@
+"""Opening the device, for its writer or for a dry run.  Layer: nof tier; in the index worker.
+
+Owns the open `NofDevice`, which it replaces after a failure.  Invariant: nothing is answered while
+the device has no live path, is not the one that was used first (over restarts, too), or is not ours
+to write; a device is created or formatted only before any was used.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weightctl.adapters.nof.device import NofDevice, Ticket, instance_id
+from weightctl.adapters.nof.header import BlankDeviceError, format_medium
+from weightctl.adapters.nof.layout import Holder, Superblock
+from weightctl.adapters.nof.medium import is_blank, new_file, open_medium
+from weightctl.adapters.nof.opening import open_device, refuse_another
+from weightctl.adapters.nof.paths import path_problem
+from weightctl.adapters.nof.writer import read_catalog
+from weightctl.adapters.shared.markers import read_remembered, write_remembered
+from weightctl.adapters.shared.translate import error_from_os
+from weightctl.controller.errors import ConfigError, TerminalError, TransientError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from weightctl.adapters.nof.records import Catalog
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceOptions:
+    """How the device is opened.  Sizes in bytes."""
+
+    path: str
+    uuid: bytes
+    """What a device that is created or formatted is called."""
+    remembered: str = ""
+    """File of the state directory that keeps which device was used; empty for none."""
+    size_bytes: int | None = None
+    """Create a plain file of that size where there is none."""
+    format: bool = False
+    capacity_bytes: int | None = None
+    takeover: str = ""
+    since_ms: int = 0
+    read_only: bool = False
+    sysfs: str = "/sys"
+    dev: str = "/dev"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceView:
+    """What can be seen of the device, by its writer or in a dry run."""
+
+    superblock: Superblock
+    catalog: Catalog
+    tickets: Sequence[Ticket] = ()
+
+    def writing(self, group_id: str) -> dict[str, Ticket]:
+        """The stores of a group that are under way."""
+        return {t.member.key: t for t in self.tickets if t.member.group_id == group_id}
+
+    def name(self, serial: int) -> str:
+        """The instance id of a replica."""
+        return instance_id(self.superblock.uuid, serial)
+
+
+class DeviceAccess:
+    """The device of one tier.  `expected` is the uuid that the tier saw first, empty before.
+
+    Raises ConfigError, once a device was used TerminalError, for what a person must mend; BusyError
+    where another process has the device; TransientError for the rest.
+    """
+
+    def __init__(self, options: DeviceOptions) -> None:
+        self.options = options
+        self._device: NofDevice | None = None
+
+    @contextmanager
+    def opened(self, expected: bytes) -> Iterator[NofDevice]:
+        """The device, claimed and checked, for one request."""
+        if self.options.read_only:
+            raise TerminalError("the nof device was opened for a dry run", "nothing may be changed")
+        wanted = expected or self._remembered()
+        with self._translated(wanted):
+            if self._device is None or self._device.failed:
+                self.close()
+                self._device = self._open(wanted)
+            self._device.check()
+            yield self._device
+
+    @contextmanager
+    def viewed(self, expected: bytes) -> Iterator[DeviceView]:
+        """What can be seen of the device; in a dry run it is not claimed but read anew."""
+        if self.options.read_only:
+            yield self._read(expected or self._remembered())
+            return
+        with self.opened(expected) as device:
+            yield DeviceView(
+                superblock=device.superblock, catalog=device.catalog, tickets=device.tickets
+            )
+
+    def close(self) -> None:
+        """Close the device in order.  Never fails."""
+        device, self._device = self._device, None
+        if device is not None:
+            device.close()
+
+    def _read(self, wanted: bytes) -> DeviceView:
+        with self._translated(wanted):
+            medium = open_medium(self.options.path, writable=False)
+            try:
+                superblock, catalog = read_catalog(medium)
+            finally:
+                medium.close()
+            refuse_another(superblock, wanted)
+            return DeviceView(superblock=superblock, catalog=catalog)
+
+    def _open(self, wanted: bytes) -> NofDevice:
+        options, holder = self.options, _holder(self.options.since_ms)
+        if options.size_bytes is not None and not wanted and not Path(options.path).exists():
+            with new_file(options.path, options.size_bytes) as medium:
+                format_medium(medium, options.uuid, holder)
+        medium = open_medium(options.path, writable=True, exclusive=True)
+        try:
+            if options.format and not wanted and is_blank(medium):
+                format_medium(medium, options.uuid, holder)
+            device = open_device(
+                medium,
+                holder,
+                expected=wanted,
+                takeover=options.takeover,
+                capacity_bytes=options.capacity_bytes,
+            )
+            if options.remembered and not wanted:
+                write_remembered(Path(options.remembered), device.uuid)
+            return device
+        except BaseException:
+            medium.close()
+            raise
+
+    def _remembered(self) -> bytes:
+        """The uuid of the device that was used before this process, empty where none was."""
+        path = self.options.remembered
+        try:
+            return bytes.fromhex(read_remembered(Path(path))) if path else b""
+        except (OSError, ValueError) as error:
+            raise TransientError(
+                f"{path} cannot be read", str(error), "mend it; it says which device is used"
+            ) from error
+
+    @contextmanager
+    def _translated(self, wanted: bytes) -> Iterator[None]:
+        options = self.options
+        problem = path_problem(options.path, sysfs=options.sysfs, dev=options.dev)
+        if problem:
+            raise TransientError("the nof device cannot be asked", problem, "mend the connection")
+        try:
+            yield
+        except (FileNotFoundError, BlankDeviceError) as error:
+            if options.read_only and not wanted:
+                raise TransientError(
+                    f"not set up yet: {options.path}",
+                    "no device is known",
+                    "start the controller once",
+                ) from error
+            if isinstance(error, BlankDeviceError) and not wanted:
+                raise
+            raise self._away(wanted) from error
+        except OSError as error:
+            raise error_from_os(error, f"nof device {options.path!r}") from error
+        except ConfigError as error:
+            if not wanted:
+                raise
+            raise TerminalError(error.what, error.why, error.todo) from error
+
+    def _away(self, wanted: bytes) -> TransientError:
+        todo = "attach it; to create a plain file, make its folder and set `size_bytes`"
+        if wanted:
+            todo = f"attach device {wanted.hex()}"
+            if self.options.remembered:
+                todo += (
+                    "; to begin with another one, stop the controller and remove "
+                    f"{self.options.remembered}"
+                )
+        return TransientError(
+            f"nof device {self.options.path!r} is away",
+            "it is not attached, its folder is not mounted, or it was wiped",
+            todo,
+        )
+
+
+def _holder(since_ms: int) -> Holder:
+    """The process that this worker serves."""
+    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return Holder(host=os.uname().nodename, boot_id=boot_id, pid=os.getppid(), since_ms=since_ms)
