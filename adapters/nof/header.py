@@ -80,8 +80,8 @@ def _refused(medium: Medium, versions: list[int | None]) -> WeightctlError:
         return TerminalError(
             "the superblock of the nof device is damaged",
             "neither of its two copies has a right checksum",
-            "keep the device as it is for examination; to give it up, zero its first MiB and set "
-            "`format = true`",
+            "keep the device as it is for examination; to give it up, zero its first and last MiB "
+            "and set `format = true`",
         )
     if is_blank(medium):
         return BlankDeviceError(
@@ -114,7 +114,7 @@ def format_medium(medium: Medium, uuid: bytes, holder: Holder) -> Superblock:
         raise ConfigError(
             "the nof device is formatted already",
             "it has a superblock of this program",
-            "to give up what it holds, zero its first MiB first",
+            "to give up what it holds, zero its first and last MiB first",
         )
     if not is_blank(medium):
         raise _refused(medium, [slot_version(slot) for slot in _read_slots(medium)])

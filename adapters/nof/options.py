@@ -35,9 +35,9 @@ def build(name: str, options: Mapping[str, object], context: TierContext) -> Nof
     """Build a nof tier.  Raises ConfigError.
 
     path: the device or file, relative to the state directory; size_bytes: create a plain file of
-    that size where there is none; capacity_bytes: use at most so much; format: format a device
-    whose first MiB is zero; takeover: a host that is down and did not close the device; deadline_s:
-    of each call; workers: processes that move data.
+    that size where there is none; capacity_bytes: use at most so much; format: format a blank
+    device; takeover: a host that is down and did not close the device; deadline_s: of each call;
+    workers: processes that move data.
     """
     given = TierOptions(name, options, OPTIONS)
     wanted = options.get("format", False)
