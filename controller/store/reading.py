@@ -85,8 +85,9 @@ def open_reader(folder: Path) -> Iterator[tuple[sqlite3.Connection, Path]]:
             f"NoState: there is no {DATABASE_NAME} in it",
             "name the state directory that weightctl runs with, or import a model first",
         )
+    still = _stillness(path)
     try:
-        connection = _connected(path)
+        connection = connect_reader(path, immutable=still is not None)
     except sqlite3.Error as error:
         raise _unreadable(path, error) from error
     try:
@@ -99,20 +100,25 @@ def open_reader(folder: Path) -> Iterator[tuple[sqlite3.Connection, Path]]:
         raise _unreadable(path, error) from error
     finally:
         connection.close()
+    if still is not None and still != _stillness(path):
+        raise StateDirectoryError(
+            f"{path} cannot be read now",
+            "StateDirectory: a writer started while it was being read",
+            "try again",
+        )
 
 
-def _connected(path: Path) -> sqlite3.Connection:
-    """Connect; where not even the index beside the file may be made, read the file as it lies.
+def _stillness(path: Path) -> tuple[int, int, int] | None:
+    """What tells one version of the file from the next; None while a write-ahead log is in use.
 
-    Without a write-ahead log the file alone is the whole state.
+    Without a log the file alone is the whole state, and is read as it lies: SQLite's ordinary way
+    would make index files beside it, and reading must leave nothing behind.
     """
-    try:
-        return connect_reader(path)
-    except sqlite3.OperationalError:
-        log = path.with_name(f"{path.name}-wal")
-        if log.exists() and log.stat().st_size:
-            raise
-        return connect_reader(path, immutable=True)
+    log = path.with_name(f"{path.name}-wal")
+    if log.exists() and log.stat().st_size:
+        return None
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _unreadable(path: Path, error: sqlite3.Error) -> StateDirectoryError:
