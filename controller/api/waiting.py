@@ -118,7 +118,7 @@ class _Look:
         for condition in () if controller is None else controller.conditions(self._identity):
             if not condition.status:
                 continue
-            text = f"{condition.reason}: {condition.message}"
+            text = condition.message or condition.reason
             if condition.type == "Lost":
                 raise LostError(
                     f"{self._verb} of {self._identity} cannot be finished",

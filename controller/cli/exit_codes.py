@@ -70,6 +70,9 @@ _OF_REASON = {
     errors.ManifestError.reason: ExitCode.INTEGRITY,
     errors.FencedError.reason: ExitCode.FENCED,
     errors.ManagedGroupError.reason: ExitCode.BUSY,
+    # Of `--wait`; named as text, because where they are raised an event loop is imported.
+    "Timeout": ExitCode.TIMEOUT,
+    "NothingReadable": ExitCode.LOST,
 }
 
 DETAILED = {0: "nothing to do", 2: "there is something to do", 3: "blocked by a guard"}

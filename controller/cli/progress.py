@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self, TextIO
 
+    from weightctl.controller.ports import Clock
+
 _REDRAW_S = 0.1
 _LOG_S = 5.0
 _CELLS = 24
@@ -21,12 +23,15 @@ _ERASE = "\r\x1b[K"
 
 
 class Progress:
-    """Shows how far something is; leave it in every case, so that the line ends."""
+    """Shows how far something is; leave it in every case, so that the line ends.
 
-    def __init__(self, stream: TextIO, *, terminal: bool) -> None:
+    What is over sooner than a line is due says nothing.
+    """
+
+    def __init__(self, stream: TextIO, *, terminal: bool, clock: Clock | None = None) -> None:
         self._stream = stream
         self._terminal = terminal
-        self._clock = SystemClock()
+        self._clock = clock or SystemClock()
         self._started_s = self._shown_s = self._clock.monotonic_s()
         self._stage = ""
         self._first_bytes = 0
@@ -54,7 +59,7 @@ class Progress:
         now_s = self._clock.monotonic_s()
         if stage != self._stage:
             self._stage, self._first_bytes, self._started_s = stage, done, now_s
-        elif now_s - self._shown_s < (_REDRAW_S if self._terminal else _LOG_S):
+        if now_s - self._shown_s < (_REDRAW_S if self._terminal else _LOG_S):
             return
         self._shown_s = now_s
         elapsed_s = now_s - self._started_s

@@ -86,15 +86,16 @@ def _nested(key: str, value: Any, *, color: bool, indent: str) -> Iterable[str]:
     inner = indent + "  "
     if isinstance(value, dict):
         yield from _fields(value, color=color, indent=inner)
-    elif key in _COLUMNS:
+    else:
         key = f"{key} origin" if "origin" in value[0] else key
         yield from (inner + line for line in grid(value, _COLUMNS[key], color=color).splitlines())
-    else:
-        yield from (f"{inner}{_visible(item)}" for item in value)
 
 
 def _is_plain(value: object) -> bool:
-    return not value if isinstance(value, list | dict) else True
+    """Whether a value fits on its field's own line."""
+    if isinstance(value, list):
+        return not value or not isinstance(value[0], dict)
+    return not value if isinstance(value, dict) else True
 
 
 def _label(key: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.support.virtual_time import VirtualClock
 from weightctl.controller.cli import tables, units
 from weightctl.controller.cli.output import Console, NeedsYesError
 from weightctl.controller.cli.progress import Progress, describe
@@ -126,14 +127,18 @@ def test_on_a_terminal_only_a_yes_is_a_yes(
     assert console(err=Terminal()).confirm("delete?", yes=False) == agreed
 
 
-def test_progress_is_one_line_on_a_terminal_and_rare_lines_elsewhere() -> None:
-    for stream, ends in ((Terminal(), "\r\x1b[K"), (io.StringIO(), "")):
-        with Progress(stream, terminal=stream.isatty()) as progress:
-            for done in range(1000):
-                progress.update("store", done, 1000)
-        text = stream.getvalue()
-        assert text.endswith(ends)
-        assert text.count("store") == 1, "redrawn no more often than a person can read"
+@pytest.mark.parametrize("terminal, seconds, lines", [(True, 1, 9), (False, 1, 0), (False, 11, 2)])
+def test_progress_is_redrawn_on_a_terminal_and_logged_rarely_elsewhere(
+    terminal: bool, seconds: int, lines: int
+) -> None:
+    clock, stream = VirtualClock(), io.StringIO()
+    with Progress(stream, terminal=terminal, clock=clock) as progress:
+        for done in range(100 * seconds):
+            clock.jump(0.01)
+            progress.update("store", done, 100 * seconds)
+    text = stream.getvalue()
+    assert text.count("store: ") == lines
+    assert text.endswith("\r\x1b[K") == terminal
 
 
 def test_progress_tells_rate_and_time_left() -> None:

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 
 from weightctl.controller import errors
 from weightctl.controller.api import documents
+from weightctl.controller.api.waiting import LostError, WaitTimeoutError
 from weightctl.controller.cli import exit_codes
 from weightctl.controller.cli.main import main
 from weightctl.controller.cli.parser import SHELLS, Grammar
@@ -101,6 +102,8 @@ def test_without_a_verb_the_help_goes_to_stderr(capsys: pytest.CaptureFixture[st
         (None, errors.StateDirectoryHeldError.reason, 12),
         (None, errors.ConfigError.reason, 2),
         (None, errors.BusyError.reason, 5),
+        (None, WaitTimeoutError.reason, 14),
+        (None, LostError.reason, 15),
         (None, "AnythingElse", 1),
     ],
 )
