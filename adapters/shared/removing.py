@@ -125,10 +125,12 @@ def _find(root: Root, item: DropItem, group_fd: int) -> StoredName | Outcome:
     likely = StoredName(
         text=encode_text(member.key), sha256_hex=member.sha256.hex(), instance_id=item.instance_id
     )
-    with suppress(FileNotFoundError):
-        found = os.stat(str(likely), dir_fd=group_fd, follow_symlinks=False)
-        if stat.S_ISREG(found.st_mode):
-            return likely
+    for suffix in ("", QUARANTINED, PARTIAL):
+        name = likely.with_suffix(suffix)
+        with suppress(FileNotFoundError):
+            found = os.stat(str(name), dir_fd=group_fd, follow_symlinks=False)
+            if stat.S_ISREG(found.st_mode):
+                return name
     names = root.names(encode_text(member.group_id), group_fd, likely.text)
     for name in names:
         if name.instance_id == item.instance_id and str(name) != str(likely):
