@@ -1,8 +1,8 @@
 """The nof tier on a plain file, beside raw aligned writes and reads of the same file system.
 
-A store digests every byte and flushes twice, so its floor is the slower of SHA-256 on one core and
-a raw direct write with one flush; a read has a raw direct read.  Best of some rounds each: the file
-systems of shared machines vary.
+A store and a verify digest every byte, so their floor is a loop that does nothing but direct writes
+or reads with SHA-256 in a second thread; a ranged read has a raw direct read.  The rounds alternate
+and the best of each counts: disks and cores of shared machines vary.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
@@ -52,19 +53,35 @@ class RawFile:
         except OSError:
             self.fd = os.open(folder / "raw", flags)
         os.posix_fallocate(self.fd, 0, SIZE)
-        self.buffer = mmap.mmap(-1, PIECE)
-        self.buffer[:] = os.urandom(PIECE)
+        memory = memoryview(mmap.mmap(-1, 2 * PIECE))
+        memory[:] = os.urandom(2 * PIECE)
+        self.halves = memory[:PIECE], memory[PIECE:]
+        self.thread = ThreadPoolExecutor(1)
 
-    def write(self) -> None:
-        for offset in range(0, SIZE, PIECE):
-            os.pwrite(self.fd, self.buffer, offset)
+    def write_and_digest(self) -> None:
+        digest = hashlib.sha256()
+        for number in range(SIZE // PIECE):
+            half = self.halves[number % 2]
+            digested = self.thread.submit(digest.update, half)
+            os.pwrite(self.fd, half, number * PIECE)
+            digested.result()
         os.fdatasync(self.fd)
+
+    def read_and_digest(self) -> None:
+        digest = hashlib.sha256()
+        digested = self.thread.submit(digest.update, b"")
+        for number in range(SIZE // PIECE):
+            half = self.halves[number % 2]
+            os.preadv(self.fd, [half], number * PIECE)
+            digested.result()
+            digested = self.thread.submit(digest.update, half)
+        digested.result()
 
     def read(self) -> None:
         with suppress(OSError):
             os.posix_fadvise(self.fd, 0, SIZE, os.POSIX_FADV_DONTNEED)
         for offset in range(0, SIZE, PIECE):
-            os.preadv(self.fd, [self.buffer], offset)
+            os.preadv(self.fd, [self.halves[0]], offset)
 
     def flushes(self) -> None:
         block = mmap.mmap(-1, 4096)
@@ -93,9 +110,9 @@ async def _large(tier: NofTier, raw: RawFile, content: bytes) -> dict[str, float
 
     for _ in range(ROUNDS):
         for name, seconds in {
-            "write": _seconds(raw.write),
-            "digest": _seconds(lambda: hashlib.sha256(content).digest()),
+            "write": _seconds(raw.write_and_digest),
             "store": await _time(_bring(tier, [wanted])),
+            "check": _seconds(raw.read_and_digest),
             "verify": await _time(tier.verify([wanted.member])),
             "ranged": await _time(read()),
             "read": _seconds(raw.read),
@@ -150,14 +167,12 @@ def main() -> None:
         best, flush, each = asyncio.run(_tier(folder, os.urandom(SIZE)))
     finally:
         shutil.rmtree(folder)
-    digest = f"sha256 {_rate(best['digest'])}"
-    for name, ours, peer in (
-        ("nof store, one replica of 256 MiB", "store", "write"),
-        ("nof verify, read from the medium", "verify", "read"),
+    for name, ours, peer, what in (
+        ("nof store, one replica of 256 MiB", "store", "write", "direct write and sha256 at once"),
+        ("nof verify, read from the medium", "verify", "check", "direct read and sha256 at once"),
     ):
-        floor = max(best[peer], best["digest"])
-        text = f"direct {peer} {_rate(best[peer])}, {digest}"
-        row(name, _rate(best[ours]), text, f"{floor / best[ours]:.2f}x", "0.9x")
+        ratio = f"{best[peer] / best[ours]:.2f}x"
+        row(name, _rate(best[ours]), f"{what} {_rate(best[peer])}", ratio, "0.9x")
     ratio = f"{best['read'] / best['ranged']:.2f}x"
     text = f"direct read {_rate(best['read'])}"
     row("nof ranged read, 8 MiB a call", _rate(best["ranged"]), text, ratio)

@@ -39,6 +39,7 @@ class BytesReader:
 
     def __init__(self, content: bytes) -> None:
         self.content = content
+        self._view = memoryview(content)
         self.size_bytes = len(content)
         self.instance_id = "source"
         self.gate: anyio.Event | None = None
@@ -52,7 +53,7 @@ class BytesReader:
             await self.gate.wait()
         if self.error is not None:
             raise self.error
-        buffer[:] = self.content[offset : offset + len(buffer)]
+        buffer[:] = self._view[offset : offset + len(buffer)]
 
     def fileno(self) -> int | None:
         return None
