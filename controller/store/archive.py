@@ -23,18 +23,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from weightctl.controller.core.identity import (
-    is_valid_component,
     is_valid_sha256,
-    is_valid_tenant,
     text_bytes,
 )
-from weightctl.controller.core.records import DataType, Snapshot
+from weightctl.controller.core.records import Snapshot
 from weightctl.controller.core.refusals import invalid
 from weightctl.controller.core.snapshot import validate_snapshot
 from weightctl.controller.errors import StateDirectoryError, WeightError
 from weightctl.controller.store import codec
 from weightctl.controller.store.codec import CodecError
-from weightctl.controller.store.rows import SIZE_BYTES_MAX, ObjectRow
+from weightctl.controller.store.rows import ObjectRow, object_problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -196,15 +194,12 @@ def _object_from(values: object) -> StoredObject:
     if not isinstance(values, list) or [type(value) for value in values] != _OBJECT_TYPES:
         raise CodecError("an object is not [tenant, group id, key, type, size, sha256, pin]")
     tenant_id, group_id, key, data_type, size_bytes, digest, hard_pin = values
-    if not is_valid_tenant(tenant_id) or not is_valid_component(key):
-        raise CodecError(f"object {key!r:.80} has an invalid tenant or key")
-    if group_id and not is_valid_component(group_id):
-        raise CodecError(f"object {key!r:.80} has an invalid group id")
-    if data_type not in DataType.__members__.values() or hard_pin not in {0, 1}:
-        raise CodecError(f"object {key!r:.80} has an unknown type or pin")
-    if not 0 <= size_bytes <= SIZE_BYTES_MAX or not is_valid_sha256(digest):
-        raise CodecError(f"object {key!r:.80} has an impossible size or digest")
+    if not is_valid_sha256(digest):
+        raise CodecError(f"object {key!r:.80}: its digest is not 64 hexadecimal characters")
     row = ObjectRow(text_bytes(key), data_type, size_bytes, bytes.fromhex(digest), hard_pin)
+    problem = object_problem(tenant_id, group_id, row)
+    if problem is not None:
+        raise CodecError(f"object {key!r:.80}: {problem}")
     return tenant_id, group_id, row
 
 

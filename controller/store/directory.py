@@ -13,16 +13,14 @@ from typing import TYPE_CHECKING
 from weightctl.controller.core.identity import (
     DEFAULT_TENANT,
     Identity,
-    is_u64,
-    is_valid_component,
     payload_group_id,
     text_bytes,
 )
-from weightctl.controller.core.observation import SHA256_BYTES, Members
+from weightctl.controller.core.observation import Members
 from weightctl.controller.core.records import Availability, DataType
 from weightctl.controller.core.refusals import conflict, invalid, not_found
 from weightctl.controller.store.object_table import removed_group
-from weightctl.controller.store.rows import SIZE_BYTES_MAX, ObjectRow, read_members
+from weightctl.controller.store.rows import ObjectRow, object_problem, read_members
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,32 +56,26 @@ class Directory:
         other content under a key, a key of another group, or a revision past IMPORTING.
         """
         rows = _checked_rows(identity, members)
+        group_id = payload_group_id(identity)
+
+        async def plan() -> list[RowChange]:
+            fresh = await self._unknown(identity, rows)
+            return await self._table.added(identity.tenant_id, group_id, fresh)
+
         locks = self._engine.locks
         await locks.acquire(identity)
         try:
             self._check_importing(identity)
-            self._imports.touch(identity)
-            keys = [row.key for row in rows]
-            with self._table.reserve(identity.tenant_id, keys) as free_keys:
-                fresh = await self._unknown(identity, rows)
-                changes = await self._table.added(
-                    identity.tenant_id, payload_group_id(identity), fresh
-                )
-
-                def settled() -> None:
-                    free_keys()
-                    locks.release(identity)
-
-                future = self._engine.append_rows(
-                    identity,
-                    changes if fresh else [],
-                    publish=lambda: self.forget(payload_group_id(identity)),
-                    settled=settled,
-                )
         except BaseException:
             locks.release(identity)
             raise
-        await future
+        self._imports.touch(identity)
+        await self._engine.change_objects(
+            identity.tenant_id,
+            plan,
+            publish=lambda: self.forget(group_id),
+            ended=lambda: locks.release(identity),
+        )
 
     async def members(self, group_id: str) -> Members:
         """Every member in key order, empty for an unknown group.
@@ -161,10 +153,12 @@ def _checked_rows(identity: Identity, members: Sequence[Member]) -> list[ObjectR
     group_id = payload_group_id(identity)
     rows: dict[bytes, ObjectRow] = {}
     for member in members:
-        problem = _member_problem(member, group_id)
+        row = member_row(member)
+        problem = object_problem(identity.tenant_id, group_id, row)
+        if member.group_id != group_id:
+            problem = "it names another payload group"
         if problem is not None:
             raise invalid(f"member {member.key!r:.200} of {identity}", problem)
-        row = member_row(member)
         if rows.setdefault(row.key, row) != row:
             raise conflict(f"member {member.key} of {identity}", "it is named twice, differently")
     return list(rows.values())
@@ -179,17 +173,3 @@ def member_row(member: Member) -> ObjectRow:
         sha256=member.sha256,
         hard_pin=int(member.data_type == DataType.METADATA),
     )
-
-
-def _member_problem(member: Member, group_id: str) -> str | None:
-    if member.group_id != group_id:
-        return "it names another payload group"
-    if not is_valid_component(member.key):
-        return "its key must be 1 to 1024 bytes without control bytes"
-    if not is_u64(member.size_bytes) or member.size_bytes > SIZE_BYTES_MAX:
-        return "its size must be an integer from 0 to 2^63-1"
-    if type(member.sha256) is not bytes or len(member.sha256) != SHA256_BYTES:
-        return f"its digest must be {SHA256_BYTES} bytes"
-    if type(member.data_type) is not DataType:
-        return "its data type is not known"
-    return None

@@ -29,7 +29,7 @@ from weightctl.controller.store.journal import Draft, Journal
 from weightctl.controller.store.locks import KeyedLocks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Awaitable, Callable, Hashable, Sequence
 
     from weightctl.controller.core.oplog import Payload
     from weightctl.controller.core.state import WeightState
@@ -72,6 +72,9 @@ class Engine:
         self.state = opened.state
         self.clock = clock
         self.locks = KeyedLocks()
+        """By revision, outermost."""
+        self.object_locks = KeyedLocks()
+        """By tenant, for the object tables; taken inside a revision's lock, never around one."""
         self.journal = Journal(
             opened.writer, opened.tail, clock=clock, files=opened.files, counters=self._counters
         )
@@ -148,23 +151,73 @@ class Engine:
         settled: Callable[[], None] = _nothing,
     ) -> asyncio.Future[Any]:
         """Change rows that are no part of the op-log; durable when the future is done."""
-        draft = Draft(
-            subject=subject, entries=(), changes=changes, publish=publish, settled=settled
+        return self.journal.submit(
+            Draft(subject=subject, entries=(), changes=changes, publish=publish, settled=settled)
         )
-        return self.journal.submit(draft)
 
-    async def replace(self, state: WeightState, transaction: Transaction) -> None:
-        """Make another state durable and visible; the caller holds every lock exclusively."""
+    async def change_objects(
+        self,
+        tenant_id: str,
+        plan: Callable[[], Awaitable[Sequence[RowChange]]],
+        *,
+        publish: Callable[[], Any] = _nothing,
+        ended: Callable[[], None] = _nothing,
+    ) -> bool:
+        """Make planned changes of a tenant's objects durable; False when there is nothing to do.
+
+        The tenant is held from before `plan` looks until the change is settled; `ended` is called
+        then, once, in every case.
+        """
+        try:
+            await self.object_locks.acquire(tenant_id)
+        except BaseException:
+            ended()
+            raise
+
+        def settled() -> None:
+            self.object_locks.release(tenant_id)
+            ended()
+
+        try:
+            changes = await plan()
+            if not changes:
+                settled()
+                return False
+            future = self.append_rows(
+                f"the objects of tenant {tenant_id!r}", changes, publish=publish, settled=settled
+            )
+        except BaseException:
+            settled()
+            raise
+        await future
+        return True
+
+    async def close_all(self) -> None:
+        """Keep every mutation and object change out until `reopen_all`."""
+        await self.locks.close()
+        try:
+            await self.object_locks.close()
+        except BaseException:
+            self.locks.reopen()
+            raise
+
+    def reopen_all(self) -> None:
+        """End what `close_all` began."""
+        self.object_locks.reopen()
+        self.locks.reopen()
+
+    def replace(self, state: WeightState, transaction: Transaction) -> asyncio.Future[Any]:
+        """Make another state durable and visible; ends `close_all` when it is settled."""
 
         def publish() -> None:
             self.state = state
 
-        await self.journal.submit(
+        return self.journal.submit(
             Draft(
                 subject="the whole state",
                 entries=(),
                 publish=publish,
-                settled=_nothing,
+                settled=self.reopen_all,
                 alone=transaction,
             )
         )

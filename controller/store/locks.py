@@ -9,22 +9,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Hashable
+    from collections.abc import Hashable
 
 Waiter = asyncio.Future[None]
 
 
 class KeyedLocks:
-    """Locks that exist only while they are held; shared among keys, exclusive over all of them."""
+    """Locks that exist only while they are held; `close` keeps all holders out."""
 
     def __init__(self) -> None:
         self._held: dict[Hashable, deque[Waiter] | None] = {}
         self._closed: deque[Waiter] | None = None
-        """Who waits for the end of the exclusive section; None when there is none."""
+        """Who waits for `reopen`; None while open."""
         self._drained: Waiter | None = None
 
     async def acquire(self, key: Hashable) -> None:
@@ -52,9 +51,8 @@ class KeyedLocks:
             if not self._held and self._drained is not None and not self._drained.done():
                 self._drained.set_result(None)
 
-    @asynccontextmanager
-    async def exclusive(self) -> AsyncIterator[None]:
-        """Wait until no key is held, and keep every new holder out meanwhile."""
+    async def close(self) -> None:
+        """Wait until no key is held, and keep every new holder out until `reopen`."""
         while self._closed is not None:
             await _wait_in(self._closed)
         self._closed = deque()
@@ -62,12 +60,17 @@ class KeyedLocks:
             if self._held:
                 self._drained = asyncio.get_running_loop().create_future()
                 await self._drained
-            yield
+        except BaseException:
+            self.reopen()
+            raise
         finally:
             self._drained = None
-            waiters, self._closed = self._closed, None
-            while _wake_next(waiters):
-                pass
+
+    def reopen(self) -> None:
+        """Let holders in again."""
+        waiters, self._closed = self._closed, None
+        while _wake_next(waiters):
+            pass
 
 
 def _enqueue(waiters: deque[Waiter]) -> Waiter:

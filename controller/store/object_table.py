@@ -1,17 +1,15 @@
 """Changes of the object tables as parts of a transaction.  Layer: store.
 
-Owns the rule that a key of a tenant names one object: keys that are on their way to disk are
-reserved, so two writers never pass the look-up together. Whoever changes a group holds that group's
-lock, so its count and checksum are read and replaced without a race.
+A key of a tenant names one object, managed or plain.  Whoever changes a tenant's objects holds that
+tenant's lock from the look-up until the change is settled, so look-ups, counts and checksums are
+never stale when they are replaced.
 """
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from weightctl.controller.core.identity import text_bytes
-from weightctl.controller.core.refusals import conflict
 from weightctl.controller.store.commit import RowChange
 from weightctl.controller.store.rows import (
     OBJECTS,
@@ -23,11 +21,12 @@ from weightctl.controller.store.rows import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Sequence
 
     from weightctl.controller.store.connection import StoreConnection
 
 Found = dict[bytes, tuple[str, ObjectRow]]
+"""Group id and row by key."""
 
 
 class ObjectTable:
@@ -36,42 +35,17 @@ class ObjectTable:
     def __init__(self, reader: StoreConnection, last_group_number: int) -> None:
         self._reader = reader
         self._last_group_number = last_group_number
-        self._reserved: set[tuple[str, bytes]] = set()
 
     async def find(self, tenant_id: str, keys: Sequence[bytes]) -> Found:
-        """Group id and row of the objects that exist."""
+        """The objects of a tenant that exist."""
         return await self._reader.run(find_objects, tenant_id, keys)
-
-    @contextmanager
-    def reserve(self, tenant_id: str, keys: Sequence[bytes]) -> Iterator[Callable[[], None]]:
-        """Keep other writers off these keys; gives what ends it, called on every failure.
-
-        Raises CONFLICT while another writer has one of them.
-        """
-        wanted = {(tenant_id, key) for key in keys}
-        taken = wanted & self._reserved
-        if taken:
-            _, key = taken.pop()
-            raise conflict(
-                f"object {key.decode('utf-8', 'surrogateescape')}",
-                "another writer is registering it now",
-                "wait for the other writer, then read it again",
-            )
-        self._reserved |= wanted
-
-        def release() -> None:
-            self._reserved -= wanted
-
-        try:
-            yield release
-        except BaseException:
-            release()
-            raise
 
     async def added(
         self, tenant_id: str, group_id: str, rows: Sequence[ObjectRow]
     ) -> list[RowChange]:
-        """Changes that insert new rows into a group; the caller holds the group's lock."""
+        """Changes that insert new rows into a group."""
+        if not rows:
+            return []
         group = await self._reader.run(find_group, tenant_id, group_id)
         if group is None:
             self._last_group_number += 1
@@ -84,9 +58,9 @@ class ObjectTable:
     async def removed(
         self, tenant_id: str, group_id: str, rows: Sequence[ObjectRow]
     ) -> list[RowChange]:
-        """Changes that delete rows from a group; the caller holds the group's lock."""
+        """Changes that delete existing rows from a group."""
         group = await self._reader.run(find_group, tenant_id, group_id)
-        if group is None:
+        if group is None or not rows:
             return []
         left = group.changed(added=(), removed=rows)
         if left.objects == 0:

@@ -14,8 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import xxhash
 
-from weightctl.controller.core.identity import text_bytes
-from weightctl.controller.core.observation import Members
+from weightctl.controller.core.identity import (
+    is_u64,
+    is_valid_component,
+    is_valid_tenant,
+    text_bytes,
+)
+from weightctl.controller.core.observation import SHA256_BYTES, Members
+from weightctl.controller.core.records import DataType
 from weightctl.controller.errors import StateDirectoryError
 from weightctl.controller.store.database import INTEGER_MAX
 from weightctl.controller.store.statements import load
@@ -31,6 +37,7 @@ _SUM_MASK = INTEGER_MAX
 _CHUNK_ROWS = 4096
 _NO_GROUP = 0
 """Numbers begin at 1."""
+_DATA_TYPES = frozenset(map(int, DataType))
 _FIXED = struct.Struct(">BQ?")
 
 
@@ -155,12 +162,45 @@ def _read_group(
     return members, checksums & _SUM_MASK
 
 
-def all_objects(connection: sqlite3.Connection) -> list[tuple[str, str, ObjectRow]]:
-    """Tenant, group id and row of every object, in that order."""
+def all_groups(connection: sqlite3.Connection) -> list[tuple[int, str, str]]:
+    """Number, tenant and group id of every group, ordered by the latter two."""
     return [
-        (_text(tenant), _text(group_id), ObjectRow(*row))
-        for tenant, group_id, *row in connection.execute(OBJECTS["all_objects"])
+        (number, _text(tenant), _text(group_id))
+        for number, tenant, group_id in connection.execute(OBJECTS["all_groups"])
     ]
+
+
+def objects_of(
+    connection: sqlite3.Connection, groups: Iterable[tuple[int, str, str]]
+) -> list[tuple[str, str, ObjectRow]]:
+    """Tenant, group id and row of every object of some groups, in their order, then by key."""
+    return [
+        (tenant_id, group_id, ObjectRow(*row))
+        for number, tenant_id, group_id in groups
+        for row in connection.execute(OBJECTS["read_group"], (number,))
+    ]
+
+
+def all_objects(connection: sqlite3.Connection) -> list[tuple[str, str, ObjectRow]]:
+    """Every object."""
+    return objects_of(connection, all_groups(connection))
+
+
+def object_problem(tenant_id: str, group_id: str, row: ObjectRow) -> str | None:
+    """The first broken rule of an object's names and values, or None."""
+    if not is_valid_tenant(tenant_id):
+        return "its tenant_id is not valid"
+    if group_id and not is_valid_component(group_id):
+        return "its group id must be 1 to 1024 bytes without control bytes"
+    if not is_valid_component(_text(row.key)):
+        return "its key must be 1 to 1024 bytes without control bytes"
+    if not is_u64(row.size_bytes) or row.size_bytes > SIZE_BYTES_MAX:
+        return "its size must be an integer from 0 to 2^63-1"
+    if type(row.sha256) is not bytes or len(row.sha256) != SHA256_BYTES:
+        return f"its digest must be {SHA256_BYTES} bytes"
+    if row.data_type not in _DATA_TYPES or row.hard_pin not in {0, 1}:
+        return "its data type or pin is not known"
+    return None
 
 
 def _text(raw: bytes) -> str:

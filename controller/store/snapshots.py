@@ -7,10 +7,11 @@ before anything is written, and is one transaction.
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from anyio import CancelScope, to_thread
+from anyio import to_thread
 
 from weightctl.controller.core.oplog import LeaseUpsert, MetadataUpsert
 from weightctl.controller.core.snapshot import export_snapshot, restore_snapshot
@@ -21,7 +22,7 @@ from weightctl.controller.store.entries import entry_of, slot_of
 from weightctl.controller.store.rows import OBJECTS, GroupRow, all_objects, group_values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
     from weightctl.controller.core.records import Snapshot
@@ -42,7 +43,7 @@ class Snapshots:
 
     async def export(self) -> Snapshot:
         """The weight state of one moment (CONTRACT 3.18)."""
-        async with self._engine.locks.exclusive():
+        async with self._standstill():
             return await to_thread.run_sync(export_snapshot, self._engine.state)
 
     async def restore(self, snapshot: Snapshot) -> None:
@@ -51,7 +52,7 @@ class Snapshots:
 
     async def save(self, path: Path) -> Archive:
         """Write state and directory of one moment to a file, durable when it returns."""
-        async with self._engine.locks.exclusive():
+        async with self._standstill():
             archive = Archive(
                 weights=await to_thread.run_sync(export_snapshot, self._engine.state),
                 objects=tuple(await self._reader.run(all_objects)),
@@ -70,15 +71,28 @@ class Snapshots:
 
     async def _replace(self, snapshot: Snapshot, objects: tuple[StoredObject, ...] | None) -> None:
         engine = self._engine
-        async with engine.locks.exclusive():
+        await engine.close_all()
+        try:
             state = await to_thread.run_sync(restore_snapshot, snapshot)
             content = await to_thread.run_sync(
                 partial(_replacement, state, objects, time_ms=column_time(engine.clock))
             )
-            with CancelScope(shield=True):  # once submitted it is decided with every lock held
-                await engine.replace(state, partial(replace_all, content))
+            future = engine.replace(state, partial(replace_all, content))
+        except BaseException:
+            engine.reopen_all()
+            raise
+        await future  # which reopens, whatever becomes of this caller
         for identity in tuple(state.metadata):
             engine.announce(identity)
+
+    @asynccontextmanager
+    async def _standstill(self) -> AsyncIterator[None]:
+        """Nothing changes meanwhile."""
+        await self._engine.close_all()
+        try:
+            yield
+        finally:
+            self._engine.reopen_all()
 
 
 def _replacement(

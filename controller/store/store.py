@@ -18,12 +18,14 @@ from weightctl.controller.core import lifecycle, operations, queries, starts
 from weightctl.controller.core.identity import DEFAULT_TENANT, Identity, payload_group_id
 from weightctl.controller.core.records import LIST_LIMIT_DEFAULT, Availability
 from weightctl.controller.errors import InvariantViolationError
+from weightctl.controller.ports import Fence
 from weightctl.controller.store.directory import Directory, removal_of
 from weightctl.controller.store.engine import LEASE, METADATA, OPERATION, Engine
 from weightctl.controller.store.evidence import EvidenceBook, TierEpochs
 from weightctl.controller.store.gate import CapabilityGate
 from weightctl.controller.store.imports import ImportSigns
 from weightctl.controller.store.object_table import ObjectTable
+from weightctl.controller.store.objects import PlainObjects
 from weightctl.controller.store.opening import OpenDirectory, open_directory
 from weightctl.controller.store.snapshots import Snapshots
 
@@ -59,6 +61,8 @@ class WeightMetadataStore:
         table = ObjectTable(opened.reader, opened.last_group_number)
         self.directory = Directory(engine, opened.reader, table, self._imports)
         self._snapshots = Snapshots(engine, opened.reader, self.holder)
+        fence = Fence(holder=self.holder, term=self.term, operation_id=0, generation=0)
+        self.objects = PlainObjects(engine, opened.reader, table, self.directory, fence)
         self.evidence = EvidenceBook(engine, opened.reader)
         self.tier_epochs = TierEpochs(engine, opened.tier_epochs)
 

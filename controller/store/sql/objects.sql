@@ -23,15 +23,8 @@ SELECT g.group_id, o.data_type, o.size_bytes, o.sha256, o.hard_pin
 FROM object AS o JOIN object_group AS g ON g.number = o.group_number
 WHERE o.key = ? AND g.tenant = ?;
 
--- name: all_objects
-SELECT g.tenant, g.group_id, o.key, o.data_type, o.size_bytes, o.sha256, o.hard_pin
-FROM object AS o JOIN object_group AS g ON g.number = o.group_number
-ORDER BY g.tenant, g.group_id, o.key;
-
--- name: tenant_objects
-SELECT g.group_id, o.key, o.data_type, o.size_bytes, o.sha256, o.hard_pin
-FROM object AS o JOIN object_group AS g ON g.number = o.group_number
-WHERE g.tenant = ? ORDER BY g.group_id, o.key;
+-- name: all_groups
+SELECT number, tenant, group_id FROM object_group ORDER BY tenant, group_id;
 
 -- name: write_group
 INSERT INTO object_group VALUES (?, ?, ?, ?, ?, ?)
