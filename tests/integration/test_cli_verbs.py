@@ -1,0 +1,390 @@
+"""Every verb as a person types it: real processes, a real store, real tiers."""
+
+import os
+import pty
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.cli import FOUR_TIERS, IDENTITY, PATIENCE_S, WEIGHTCTL, Cli, tree
+from tests.support.models import random_tensors, write_model
+from weightctl.controller.core.identity import manifest_key, parse_identity
+from weightctl.controller.store.lock import DirectoryLock
+from weightctl.controller.weightstore.source import ModelSource
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Cli:
+    return Cli(tmp_path)
+
+
+def test_the_whole_life_of_a_revision_without_a_running_controller(cli: Cli) -> None:
+    report = cli.imported()
+    assert report["tensors"] == len(random_tensors())
+    assert report["tiers"] == ["memory", "local_disk"]
+    assert cli.json("get", IDENTITY)["availability"] == "READY"
+
+    plan = cli.json("evict", IDENTITY, "--dry-run")
+    assert (plan["purpose"], plan["verdict"], plan["converges"]) == ("evict", "work", True)
+    evicted = cli.json("evict", IDENTITY, "--wait")
+    assert (evicted["residency"], evicted["operation"]) == ("COLD", None)
+    assert cli.json("rehydrate", IDENTITY, "--wait")["residency"] == "HOT"
+
+    loaded = cli.json("load", IDENTITY, str(cli.folder / "out"))
+    assert loaded["sizeBytes"] == report["logicalBytes"]
+    with ModelSource(cli.folder / "out") as copy:
+        names = {entry.name for file in copy.files for entry in file.header.entries}
+    assert names == set(random_tensors())
+
+    details = cli.json("describe", IDENTITY)
+    assert details["membersTotal"] == report["payloadCount"] + 1
+    assert {row["droppedTier"] for row in details["evidence"]} == {"memory"}
+    assert [row["message"] for row in details["operations"]] == ["completed", "completed"]
+
+    deleted = cli.json("delete", IDENTITY, "--wait", "--yes")
+    assert (deleted["availability"], deleted["residency"]) == ("DELETED", "ABSENT")
+    assert {row["usedBytes"] for row in cli.json("tiers")["items"]} == {0}
+    assert cli.json("oplog", "verify")["ok"]
+    again = cli.run("import", IDENTITY, str(cli.model), code=11)
+    assert again.err.startswith("error: CONFLICT: revision prod/model/v1@1 exists\nwhy: ")
+
+
+def test_the_verbs_that_only_ask(cli: Cli) -> None:
+    cli.imported()
+    listed = cli.json("list")
+    assert [row["identity"] for row in listed["items"]] == [IDENTITY]
+    assert cli.json("list", "prod/model")["items"] == listed["items"]
+    assert cli.json("list", "prod/other")["items"] == []
+    assert cli.run("list", "-o", "name").out == f"{IDENTITY}\n"
+    assert cli.json("keys", IDENTITY)["manifestKey"] == manifest_key(parse_identity(IDENTITY))
+    entries = cli.json("oplog", "show")["items"]
+    assert [row["sequence"] for row in entries] == [1, 2]
+    assert entries[1]["summary"] == f"{IDENTITY} generation 2: READY HOT"
+    assert cli.json("oplog", "show", "--from", "2", "--limit", "1")["items"] == entries[1:]
+    assert cli.json("lease", "list")["items"] == []
+    assert "it is complete and readable" in cli.json("explain", IDENTITY)["summary"]
+    assert cli.json("config", "show", "--origin")["tiersOrigin"] == f"file {cli.config}"
+    tiers = {row["name"]: row for row in cli.json("tiers")["items"]}
+    assert (tiers["memory"]["hot"], tiers["local_disk"]["hot"]) == (True, False)
+    assert cli.json("doctor")["ok"]
+    assert cli.json("plan")["items"][0]["verdict"] == "converged"
+
+
+def test_pages_of_a_listing_follow_each_other(cli: Cli) -> None:
+    small = write_model(cli.folder / "small.safetensors", {"t": ("U8", (4,), b"abcd")})
+    for generation in (10, 2):
+        cli.run("import", f"prod/model/v1@{generation}", str(small))
+    for words in (("list", "prod/model"), ("list",)):
+        first = cli.json(*words, "--limit", "1")
+        token = first["nextPageToken"]
+        second = cli.json(*words, "--limit", "1", "--page-token", token)
+        generations = [page["items"][0]["weightGeneration"] for page in (first, second)]
+        assert (generations, second["nextPageToken"]) == ([2, 10], "")
+    assert cli.run("list", "prod/model", "--limit", "1001", code=2).out == ""
+
+
+def test_a_dry_run_and_a_question_write_nothing_anywhere(tmp_path: Path) -> None:
+    cli = Cli(tmp_path, FOUR_TIERS, "[policy]\ncold_copies = 3\n")
+    cli.imported()
+    before = tree(tmp_path)
+    for verb in ("evict", "rehydrate", "repair", "delete"):
+        assert cli.json(verb, IDENTITY, "--dry-run")["purpose"] == verb
+    for words in (("plan",), ("plan", IDENTITY), ("tiers",), ("explain", IDENTITY), ("doctor",)):
+        cli.run(*words)
+    for words in (("get", IDENTITY), ("list",), ("describe", IDENTITY), ("oplog", "verify")):
+        cli.run(*words)
+    assert tree(tmp_path) == before
+
+
+def test_questions_make_neither_a_state_directory_nor_a_tier(tmp_path: Path) -> None:
+    cli = Cli(tmp_path, FOUR_TIERS)
+    before = tree(tmp_path)
+    tiers = cli.json("tiers")["items"]
+    assert all("not set up yet" in row["problem"] for row in tiers), tiers
+    cli.run("doctor")
+    assert "holds no state" in cli.run("list", code=1).err
+    assert "holds no state" in cli.run("evict", IDENTITY, "--dry-run", code=1).err
+    assert tree(tmp_path) == before
+
+
+def test_a_dry_run_is_refused_where_the_real_verb_would_be(cli: Cli) -> None:
+    cli.imported()
+    assert (
+        "STALE" in cli.run("evict", IDENTITY, "--dry-run", "--expected-generation", "9", code=4).err
+    )
+    assert "NOT_READY" in cli.run("repair", IDENTITY, "--dry-run", code=6).err
+    cli.run("lease", "acquire", IDENTITY, "--holder", "reader")
+    for verb in ("evict", "rehydrate", "delete"):
+        assert "BUSY" in cli.run(verb, IDENTITY, "--dry-run", code=5).err
+
+
+@pytest.mark.parametrize(
+    "words, code, said",
+    [
+        (("get", "prod/model/v1@2"), 3, "NOT_FOUND"),
+        (("get", "prod/model@2"), 2, "cannot be read"),
+        (("get", "prod/model/%zz@2"), 2, "two hexadecimal digits"),
+        (("evict", "prod/model/v1@2", "--wait"), 3, "NOT_FOUND"),
+        (("evict", IDENTITY, "--wait", "--expected-generation", "9"), 4, "STALE_GENERATION"),
+        (("repair", IDENTITY, "--wait"), 6, "NOT_READY"),
+        (("lease", "renew", "99"), 3, "NOT_FOUND"),
+        (("lease", "acquire", IDENTITY, "--holder", "", "--ttl", "1s"), 2, "holder"),
+        (("load", IDENTITY, "out", "--tensor", "none"), 3, "none"),
+        (("import", "prod/model/v2@1", "none.safetensors"), 1, "none.safetensors"),
+        (("oplog", "show", "--limit", "x"), 2, "invalid int"),
+        (("evict", IDENTITY, "--wait", "--dry-run"), 2, "not allowed with"),
+    ],
+)
+def test_a_refusal_has_its_exit_code_and_leaves_stdout_empty(
+    cli: Cli, words: tuple[str, ...], code: int, said: str
+) -> None:
+    cli.imported()
+    ran = cli.run(*words, code=code, cwd=cli.folder)
+    assert said in ran.err
+    assert ran.out == ""
+
+
+def test_an_unwaited_operation_is_recorded_and_carried_out_later(cli: Cli) -> None:
+    cli.imported()
+    ran = cli.run("evict", IDENTITY, "-o", "json")
+    assert ran.document["operation"]["operation"] == "EVICTING"
+    assert "`weightctl run`, or the same verb with --wait" in ran.err
+    assert "OperationRunning" in cli.run("explain", IDENTITY).out
+    assert cli.json("plan", IDENTITY)["purpose"] == "evict"
+    cli.run("rehydrate", IDENTITY, code=5)
+    assert cli.json("evict", IDENTITY, "--wait")["residency"] == "COLD"
+
+
+def test_a_plan_has_an_exit_code_for_scripts(cli: Cli) -> None:
+    cli.imported()
+    detailed = ("plan", IDENTITY, "--detailed-exitcode")
+    cli.run(*detailed, code=0)
+    cli.run("evict", IDENTITY)
+    cli.run(*detailed, code=2)
+    cli.run(*detailed, "--set", "policy.paused=true", code=3)
+    cli.run("evict", IDENTITY, "--wait")
+    cli.run(*detailed, code=0)
+
+
+def test_leases_hold_off_and_let_go(cli: Cli) -> None:
+    cli.imported()
+    lease = cli.json("lease", "acquire", IDENTITY, "--holder", "reader", "--ttl", "1h")
+    number = str(lease["leaseId"])
+    assert cli.run("lease", "list", "-o", "name").out == f"{number}\n"
+    assert cli.json("lease", "list", IDENTITY)["items"] == [lease]
+    renewed = cli.json("lease", "renew", number, "--ttl", "2h")
+    assert renewed["expiresAtMs"] > lease["expiresAtMs"]
+    assert "LeaseLive" in cli.run("explain", IDENTITY).out
+    for verb in (("evict", IDENTITY), ("delete", IDENTITY, "--yes")):
+        assert "BUSY" in cli.run(*verb, code=5).err
+    cli.run("lease", "release", number)
+    cli.run("lease", "release", number)
+    assert cli.json("lease", "list")["items"] == []
+    cli.run("delete", IDENTITY, "--yes", "--wait")
+
+
+def test_destructive_verbs_need_a_yes_where_nobody_can_be_asked(cli: Cli) -> None:
+    cli.imported()
+    cli.run("snapshot", "save", str(cli.folder / "snap"))
+    before = tree(cli.folder)
+    for words in (("delete", IDENTITY), ("snapshot", "restore", str(cli.folder / "snap"))):
+        ran = cli.run(*words, code=1)
+        assert "--yes" in ran.err
+    assert tree(cli.folder) == before
+
+
+@pytest.mark.parametrize(
+    "answer, code, availability", [("n\n", 1, "READY"), ("y\n", 0, "DELETING")]
+)
+def test_on_a_terminal_a_destructive_verb_asks(
+    cli: Cli, answer: str, code: int, availability: str
+) -> None:
+    cli.imported()
+    ours, theirs = pty.openpty()
+    child = subprocess.Popen(
+        cli.command("delete", IDENTITY), env=cli.environ(), stdin=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    asked = b""
+    while b"[y/N]" not in asked:
+        asked += os.read(ours, 1000)
+    os.write(ours, answer.encode())
+    assert child.wait(PATIENCE_S) == code
+    os.close(ours)
+    assert cli.json("get", IDENTITY)["availability"] == availability
+
+
+def test_an_import_that_was_not_finished_is_deleted_by_delete(cli: Cli) -> None:
+    cli.imported()
+    store = "weightctl.controller.store.store"
+    begin = (
+        "import asyncio, sys; from weightctl.controller.clock import *\n"
+        f"from {store} import WeightMetadataStore as S\n"
+        "from weightctl.controller.core.identity import parse_identity\n"
+        "async def main():\n"
+        " async with S.open(sys.argv[1], clock=SystemClock(), entropy=SystemEntropy()) as s:\n"
+        "  await s.begin_import(identity=parse_identity('prod/model/v2@1'),"
+        " expected_payload_count=1, expected_logical_bytes=1)\n"
+        "asyncio.run(main())"
+    )
+    subprocess.run([sys.executable, "-c", begin, str(cli.state_dir)], check=True)
+    deleted = cli.json("delete", "prod/model/v2@1", "--yes", "--wait")
+    assert deleted["availability"] == "DELETED"
+
+
+def test_a_snapshot_is_saved_verified_and_restored(cli: Cli) -> None:
+    cli.imported()
+    file = str(cli.folder / "snap")
+    saved = cli.json("snapshot", "save", file)
+    assert cli.json("snapshot", "verify", file) == {**saved, "action": "verified"}
+    record = cli.json("get", IDENTITY)
+    cli.run("delete", IDENTITY, "--yes")
+    cli.run("snapshot", "restore", file, "--yes")
+    assert cli.json("get", IDENTITY) == record
+    Path(file).write_bytes(Path(file).read_bytes().replace(b"READY", b"REDAY"))
+    Path(file).write_bytes(Path(file).read_bytes()[:-9])
+    cli.run("snapshot", "verify", file, code=2)
+    cli.run("snapshot", "restore", file, "--yes", code=2)
+    assert cli.json("get", IDENTITY) == record
+
+
+def test_a_damaged_op_log_is_found_and_reading_goes_on(cli: Cli) -> None:
+    cli.imported()
+    (file,) = cli.state_dir.glob("*.db")
+    with sqlite3.connect(file) as connection:
+        connection.execute(
+            "UPDATE oplog SET payload = x'00' || substr(payload, 2) WHERE sequence = 2"
+        )
+    connection.close()
+    report = cli.json("oplog", "verify", code=8)
+    assert not report["ok"]
+    ran = cli.run("get", IDENTITY)
+    assert "IMPORTING" in ran.out
+    assert "warning" in ran.err
+
+
+def test_a_held_state_directory_without_a_controller_names_its_holder(cli: Cli) -> None:
+    cli.imported()
+    lock = DirectoryLock(cli.state_dir).acquire(0)
+    try:
+        ran = cli.run("evict", IDENTITY, code=12)
+    finally:
+        lock.release()
+    assert f"process {os.getpid()} holds it" in ran.err
+
+
+def test_a_reader_of_stdout_that_goes_away_is_no_fault(cli: Cli) -> None:
+    cli.imported()
+    with subprocess.Popen(
+        cli.command("oplog", "show"),
+        env=cli.environ(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        child.stdout.close()
+        said = child.stderr.read()
+        assert (child.wait(PATIENCE_S), said) == (141, b"")
+
+
+def test_no_color_is_kept_on_a_terminal(cli: Cli) -> None:
+    cli.imported()
+    shown = {}
+    for name, more in (("color", {"TERM": "xterm"}), ("plain", {"NO_COLOR": "1"})):
+        ours, theirs = pty.openpty()
+        subprocess.run(
+            cli.command("list"), env=cli.environ() | more, stdout=theirs, check=True, timeout=60
+        )
+        shown[name] = os.read(ours, 10_000)
+        os.close(theirs)
+        os.close(ours)
+    assert b"\x1b[32mREADY" in shown["color"]
+    assert b"\x1b" not in shown["plain"]
+
+
+def test_ctrl_c_ends_the_waiting_and_not_the_operation(cli: Cli) -> None:
+    cli.imported()
+    paused = (*cli.command("evict", IDENTITY, "--wait"), "--set", "policy.paused=true")
+    with subprocess.Popen(paused, env=cli.environ(), stderr=subprocess.PIPE, text=True) as child:
+        assert child.stderr is not None
+        assert "Paused" in child.stderr.readline()
+        child.send_signal(signal.SIGINT)
+        assert child.wait(PATIENCE_S) == 130
+        assert child.stderr.read() == ""
+    assert cli.json("get", IDENTITY)["operation"]["operation"] == "EVICTING"
+
+
+def test_a_timeout_ends_the_waiting_with_the_reason(cli: Cli) -> None:
+    cli.imported()
+    words = ("evict", IDENTITY, "--wait", "--timeout", "500ms", "--set", "policy.paused=true")
+    ran = cli.run(*words, code=14)
+    assert "Paused" in ran.err
+
+
+def python(program: str, cli: Cli) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        env=cli.environ(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+
+HEAVY = ("aiosqlite", "anyio", "asyncio", "opentelemetry", "pydantic", "uvloop", "yaml")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("get", IDENTITY),
+        ("list",),
+        ("describe", IDENTITY),
+        ("explain", IDENTITY),
+        ("keys", IDENTITY),
+        ("lease", "list"),
+        ("oplog", "show"),
+        ("oplog", "verify"),
+        ("config", "show"),
+        ("exit-codes",),
+    ],
+)
+def test_a_command_that_only_asks_imports_nothing_heavy(cli: Cli, words: tuple[str, ...]) -> None:
+    cli.imported()
+    program = (
+        "import sys; from weightctl.controller.cli.main import main\n"
+        f"code = main({[*words, '--config', str(cli.config)]!r})\n"
+        f"print(code, sorted(set({HEAVY!r}) & set(sys.modules)), file=sys.stderr)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        env=cli.environ(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ran.stderr == "0 []\n"
+
+
+def test_help_imports_nothing_heavy(cli: Cli) -> None:
+    program = (
+        "import sys; from weightctl.controller.cli.main import main\n"
+        "try: main(['--help'])\n"
+        f"finally: print(sorted(set({HEAVY!r}) & set(sys.modules)), file=sys.stderr)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert ran.stderr == "[]\n"
+
+
+def test_the_installed_command_is_the_same(cli: Cli) -> None:
+    script = Path(sys.executable).with_name("weightctl")
+    shown = subprocess.run([script, "--version"], capture_output=True, text=True, check=True)
+    module = subprocess.run([*WEIGHTCTL, "--version"], capture_output=True, text=True, check=True)
+    assert shown.stdout == module.stdout

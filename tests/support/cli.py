@@ -1,0 +1,136 @@
+"""The real command line in real processes, over a state directory of the test's own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from tests.support.models import random_tensors, write_model
+from weightctl.controller.api import client
+from weightctl.controller.api.documents import KINDS
+
+IDENTITY = "prod/model/v1@1"
+WEIGHTCTL = (sys.executable, "-m", "weightctl.controller.cli.main")
+PATIENCE_S = 60.0
+
+TWO_TIERS = ("memory", "local_disk")
+FOUR_TIERS = (*TWO_TIERS, "dfs", "nof")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """One finished command."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """What it printed with `-o json`, held against its schema."""
+        document = json.loads(self.out)
+        return dict(checked(document))
+
+
+def checked(document: Any) -> Any:
+    """The document, after it has passed the schema of its kind, unknown fields refused."""
+    shape = KINDS[document["kind"]]
+    return TypeAdapter(shape, config=None).validate_python(document, strict=True)
+
+
+class Cli:
+    """Runs `weightctl` over `folder`; `tiers` are kinds of tiers, all below `folder`."""
+
+    def __init__(self, folder: Path, tiers: Sequence[str] = TWO_TIERS, extra: str = "") -> None:
+        self.folder = folder
+        self.state_dir = folder / "state"
+        self.config = folder / "weightctl.toml"
+        lines = [f'state_dir = "{self.state_dir}"', extra]
+        for kind in tiers:
+            lines += ["[[tier]]", f'name = "{kind}"', f'kind = "{kind}"']
+            lines += [f'path = "{folder / kind}"']
+            if kind == "nof":
+                lines += ["size_bytes = 67108864"]
+        self.config.write_text("\n".join(lines), encoding="utf-8")
+        self.model = folder / "model.safetensors"
+        write_model(self.model, random_tensors())
+
+    def command(self, *words: str) -> list[str]:
+        """The whole command line."""
+        return [*WEIGHTCTL, *words, "--config", str(self.config)]
+
+    def environ(self) -> dict[str, str]:
+        """This process's environment without what would configure weightctl."""
+        return {key: value for key, value in os.environ.items() if key[:10] != "WEIGHTCTL_"}
+
+    def run(self, *words: str, code: int = 0, **more: Any) -> Ran:
+        """Run to the end; fails unless it ends with `code`."""
+        done = subprocess.run(
+            self.command(*words),
+            env=self.environ() | more.pop("env", {}),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+            **more,
+        )
+        assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return Ran(code=done.returncode, out=done.stdout, err=done.stderr)
+
+    def json(self, *words: str, code: int = 0) -> dict[str, Any]:
+        """Run with `-o json` and give the checked document."""
+        return self.run(*words, "-o", "json", code=code).document
+
+    def imported(self) -> dict[str, Any]:
+        """Import the small model; the import's report."""
+        return self.json("import", IDENTITY, str(self.model))
+
+    @contextmanager
+    def running(self) -> Iterator[subprocess.Popen[bytes]]:
+        """`weightctl run` until the block ends, when it must end cleanly if it still runs."""
+        with (self.folder / "run.log").open("ab") as log:
+            child = subprocess.Popen(
+                self.command("run"), env=self.environ(), stdin=subprocess.DEVNULL, stderr=log
+            )
+        try:
+            self.wait_answers(child)
+            yield child
+            if child.poll() is None:
+                child.send_signal(signal.SIGTERM)
+                assert child.wait(PATIENCE_S) == 0, self.log()
+        finally:
+            child.kill()
+            child.wait()
+
+    def wait_answers(self, child: subprocess.Popen[bytes]) -> None:
+        """Wait until the child listens on the control socket."""
+        until = time.monotonic() + PATIENCE_S
+        while (connection := client.connect(str(self.state_dir))) is None:
+            assert child.poll() is None, self.log()
+            assert time.monotonic() < until, self.log()
+            time.sleep(0.02)
+        connection.close()
+
+    def log(self) -> str:
+        """What `weightctl run` has said."""
+        return (self.folder / "run.log").read_text(encoding="utf-8")
+
+
+def tree(folder: Path) -> dict[str, tuple[int, int, int, bytes]]:
+    """Everything below a folder: mode, owner, change time and content, by path."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        status = path.lstat()
+        content = path.read_bytes() if path.is_file() else b""
+        found[str(path)] = (status.st_mode, status.st_ino, status.st_mtime_ns, content)
+    return found
