@@ -117,9 +117,14 @@ def table(classify: Callable[[int], int]) -> bytes:
     return bytes(map(classify, range(256)))
 
 
+@lru_cache(maxsize=64)
+def _state_table(wanted: tuple[MemberState, ...]) -> bytes:
+    return bytes(state in wanted for state in range(256))
+
+
 def has_state(states: bytes, *wanted: MemberState) -> bytes:
     """Mask (0 or 1 a member) of the members in one of the wanted states."""
-    return states.translate(bytes(state in wanted for state in range(256)))
+    return states.translate(_state_table(wanted))
 
 
 def readable_mask(states: bytes) -> bytes:

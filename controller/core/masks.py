@@ -8,6 +8,7 @@ and accounts for bytes and room.  Neither decides anything: that is the planner'
 from __future__ import annotations
 
 from bisect import bisect_right
+from functools import lru_cache
 from itertools import accumulate, compress
 from typing import TYPE_CHECKING
 
@@ -49,13 +50,13 @@ class Masks:
         def members_with(wanted: int) -> int:
             if wanted not in verdicts:
                 return 0
-            return _mask(verdicts.translate(bytes(value == wanted for value in range(256))))
+            return _mask(verdicts.translate(_equals(wanted)))
 
         return members_with
 
     def flagged(self, flags: int) -> int:
         """Members with any of the flags."""
-        return _mask(self.folded.translate(bytes(bool(value & flags) for value in range(256))))
+        return _mask(self.folded.translate(_any_of(flags)))
 
     def state(self, tier: str, *wanted: MemberState) -> int:
         """Members in one of the wanted states in that tier."""
@@ -79,11 +80,29 @@ class Masks:
     def fewer_than(self, copies: int, tiers: Iterable[str]) -> int:
         """Members with fewer readable replicas than `copies` in these tiers."""
         counts = sum(self.readable(tier) for tier in tiers).to_bytes(self.size, "little")
-        return _mask(counts.translate(bytes(count < copies for count in range(256))))
+        return _mask(counts.translate(_below(copies)))
 
 
 def _mask(flags: bytes) -> int:
     return int.from_bytes(flags, "little")
+
+
+# Tables for `bytes.translate`; building one costs more than a small group's whole plan.
+
+
+@lru_cache(maxsize=64)
+def _equals(wanted: int) -> bytes:
+    return bytes(value == wanted for value in range(256))
+
+
+@lru_cache(maxsize=256)
+def _any_of(flags: int) -> bytes:
+    return bytes(bool(value & flags) for value in range(256))
+
+
+@lru_cache(maxsize=64)
+def _below(copies: int) -> bytes:
+    return bytes(count < copies for count in range(256))
 
 
 class Draft:

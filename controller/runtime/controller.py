@@ -191,8 +191,12 @@ class Controller:
     # --- waking -----------------------------------------------------------------------------------
 
     def _hint(self, identity: Identity) -> None:
-        """The store has published something of this revision; a converged one costs nothing."""
-        self._queue.add(identity)
+        """The store has published something of this revision; a converged one costs nothing.
+
+        While a pass runs it is mostly that pass's own write, which is no new work.
+        """
+        own = self._queue.is_active(identity)
+        self._queue.add(identity, Priority.CONTINUED if own else Priority.FRESH)
 
     def wake(self, identity: Identity) -> bool:
         """Have the revision looked at now.  False when the queue is full; the resync comes."""

@@ -27,7 +27,7 @@ class Again:
 
     after_s: float = 0.0
     progressed: bool = True
-    priority: Priority = Priority.FRESH
+    priority: Priority = Priority.CONTINUED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

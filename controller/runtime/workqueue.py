@@ -33,7 +33,10 @@ class Priority(IntEnum):
     """Lanes; a lower number is served first."""
 
     FRESH = 0
-    RESYNC = 1
+    """Somebody changed something."""
+    CONTINUED = 1
+    """The last pass wants to go on; new work starts first."""
+    RESYNC = 2
 
 
 class QueueClosedError(Exception):
@@ -45,8 +48,8 @@ class QueueOptions:
     """Bounds and shares of a queue."""
 
     keys_max: int = 1_000_000
-    passes_per_resync: int = 8
-    """Among this many claims at least one goes to a lower lane that has something."""
+    claims_per_lower: int = 8
+    """Among this many claims at least one goes to each lower lane that has something."""
     backoff: Backoff = Backoff()
 
 
@@ -140,7 +143,7 @@ class WorkQueue(Generic[K]):
         entry.failures += 1
         delay_s = self._options.backoff.delay_s(entry.failures, self._entropy.random())
         delay_s = max(delay_s, at_least_s)
-        self.add_after(key, delay_s)
+        self.add_after(key, delay_s, Priority.CONTINUED)
         return delay_s
 
     def succeed(self, key: K) -> None:
@@ -212,6 +215,11 @@ class WorkQueue(Generic[K]):
     def __contains__(self, key: K) -> bool:
         return key in self._entries
 
+    def is_active(self, key: K) -> bool:
+        """Whether the key is being worked on."""
+        entry = self._entries.get(key)
+        return entry is not None and entry.active
+
     @property
     def active_count(self) -> int:
         """Keys being worked on."""
@@ -244,11 +252,11 @@ class WorkQueue(Generic[K]):
     # --- inside -----------------------------------------------------------------------------------
 
     def _has_room(self, priority: Priority) -> bool:
-        """Room for one more key; fresh work displaces a resync visit, which comes again anyway."""
+        """Room for one more key; other work displaces a resync visit, which comes again anyway."""
         if len(self._entries) < self._options.keys_max:
             return True
         resync = self._lanes[Priority.RESYNC]
-        if priority is Priority.FRESH and resync:
+        if priority is not Priority.RESYNC and resync:
             victim, _ = resync.popitem(last=True)
             del self._entries[victim]
             return True
@@ -330,9 +338,8 @@ class WorkQueue(Generic[K]):
                 chosen = number
                 continue
             self._passed_over[number] += 1
-            if self._passed_over[number] >= self._options.passes_per_resync:
+            if self._passed_over[number] >= self._options.claims_per_lower:
                 chosen = number
-                break
         require(chosen >= 0, "queue: nothing is due")
         self._passed_over[chosen] = 0
         return self._lanes[chosen]

@@ -34,12 +34,14 @@ class QueueModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.clock = VirtualClock()
-        options = QueueOptions(keys_max=KEYS_MAX, backoff=BACKOFF, passes_per_resync=3)
+        options = QueueOptions(keys_max=KEYS_MAX, backoff=BACKOFF, claims_per_lower=3)
         self.queue: WorkQueue[int] = WorkQueue(
             self.clock, SeededEntropy(), Timer(self.clock), options
         )
         self.rows: dict[int, Row] = {}
-        self.urgent_claims_in_a_row = 0
+        self.waits = dict.fromkeys(Priority, 0)
+        self.out_of_turn = dict.fromkeys(Priority, 0)
+        self.claims = 0
 
     def due(self, lane: Priority | None = None) -> set[int]:
         now_s = self.clock.monotonic_s()
@@ -68,7 +70,7 @@ class QueueModel(RuleBasedStateMachine):
             return
         if len(self.rows) >= KEYS_MAX:
             victims = {k for k in self.lined_up() if self.rows[k].priority is Priority.RESYNC}
-            assert accepted == bool(victims and priority is Priority.FRESH)
+            assert accepted == bool(victims and priority is not Priority.RESYNC)
             if not accepted:
                 return
             gone = {k for k in victims if k not in self.queue}
@@ -103,18 +105,22 @@ class QueueModel(RuleBasedStateMachine):
         assert self.queue.has_due()
         for key in self.due():
             self.rows[key].due_s = float("-inf")
-        low = self.due(Priority.RESYNC)
+        waiting = {lane for lane in Priority if self.due(lane)}
         key = self.queue.take()
         row = self.rows[key]
         assert key in self.due(), "only a due key is handed out, and never one that is worked on"
-        if row.priority is Priority.FRESH and low:
-            self.urgent_claims_in_a_row += 1
-            assert self.urgent_claims_in_a_row < 3, "the lower lane starves"
-        else:
-            self.urgent_claims_in_a_row = 0
-            fresh = self.due(Priority.FRESH)
-            assert row.priority is Priority.FRESH or not fresh or low
+        self.claims += 1
+        for lane in Priority:
+            passed_over = lane in waiting and lane is not row.priority
+            self.waits[lane] = self.waits[lane] + 1 if passed_over else 0
+            assert self.waits[lane] < 5, f"{lane.name} starves"
+        assert row.priority is min(waiting) or self.claims_out_of_turn(row.priority)
         row.active, row.due_s = True, None
+
+    def claims_out_of_turn(self, lane: Priority) -> bool:
+        """Count a claim from a lower lane; each has at most a third of all claims that way."""
+        self.out_of_turn[lane] += 1
+        return self.out_of_turn[lane] <= self.claims / 3 + 1
 
     def some_active(self) -> int:
         return min(key for key, row in self.rows.items() if row.active)
@@ -144,7 +150,7 @@ class QueueModel(RuleBasedStateMachine):
         row.generation = generation
         delay_s = self.queue.fail(key, generation)
         assert delay_s == BACKOFF.delay_s(row.failures, 0.0)
-        self.put(key, self.clock.monotonic_s() + delay_s, Priority.FRESH, accepted=True)
+        self.put(key, self.clock.monotonic_s() + delay_s, Priority.CONTINUED, accepted=True)
 
     @precondition(any_active)
     @rule()

@@ -87,7 +87,7 @@ async def test_a_key_added_while_it_is_worked_on_gets_exactly_one_more_pass() ->
 
 
 async def test_fresh_work_overtakes_a_resync_of_many_keys_without_starving_it() -> None:
-    async with rig(passes_per_resync=4) as r:
+    async with rig(claims_per_lower=4) as r:
         for number in range(100):
             r.queue.add(f"resync-{number}", Priority.RESYNC)
         for number in range(9):
