@@ -170,11 +170,16 @@ def check_lease(state: WeightState, mutation: LeaseMutation) -> None:
 
 
 def publish_lease(state: WeightState, mutation: LeaseMutation) -> RevisionLease:
-    """Apply a lease mutation; gives the lease that holds now, or the one erased.
+    """Check and apply a lease mutation; gives the lease that holds now, or the one erased.
 
     A no-op gives its lease as prepared, without a look at the state, or an otherwise empty lease.
     """
     check_lease(state, mutation)
+    return apply_lease(state, mutation)
+
+
+def apply_lease(state: WeightState, mutation: LeaseMutation) -> RevisionLease:
+    """The second half of Publish, for a caller who has checked and kept the revision since."""
     if mutation.no_op:
         return mutation.next or RevisionLease(
             lease_id=mutation.lease_id,

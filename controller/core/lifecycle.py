@@ -296,16 +296,25 @@ def check_metadata(state: WeightState, mutation: MetadataMutation) -> Identity:
 
 
 def publish_metadata(state: WeightState, mutation: MetadataMutation) -> RevisionMetadata | None:
-    """Apply a metadata mutation and give the record that holds now, None when erased."""
-    identity = check_metadata(state, mutation)
+    """Check and apply a metadata mutation; gives the record that holds now, None when erased."""
+    check_metadata(state, mutation)
+    return apply_metadata(state, mutation)
+
+
+def apply_metadata(state: WeightState, mutation: MetadataMutation) -> RevisionMetadata | None:
+    """The second half of Publish, for a caller who has checked and kept the revision since."""
+    previous = mutation.previous
     if mutation.no_op:
-        return mutation.previous
+        return previous
     for lease in mutation.retired:
         state.erase_lease(lease.lease_id)
     if mutation.kind == MutationKind.ERASE or mutation.next is None:
-        require(mutation.previous is not None, "an erase without a previous record was published")
-        state.erase_metadata(identity)
+        if previous is None:
+            raise not_found("an erase without a previous record")
+        state.erase_metadata(previous.identity)
         return None
+    current = state.metadata.get(mutation.next.identity)
+    require(current is previous or current == previous, mutation.next.identity, "not what was seen")
     state.put_metadata(mutation.next)
     return mutation.next
 

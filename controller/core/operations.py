@@ -203,8 +203,13 @@ def check_operation(state: WeightState, mutation: OperationMutation) -> None:
 
 
 def publish_operation(state: WeightState, mutation: OperationMutation) -> ResidencyOperation:
-    """Apply an operation mutation, both records at once, and give the operation."""
+    """Check and apply an operation mutation, both records at once; gives the operation."""
     check_operation(state, mutation)
+    return apply_operation(state, mutation)
+
+
+def apply_operation(state: WeightState, mutation: OperationMutation) -> ResidencyOperation:
+    """The second half of Publish, for a caller who has checked and kept the revision since."""
     record, operation = mutation.metadata.next, mutation.next
     if record is None or operation is None:
         raise not_found("an operation without its records")

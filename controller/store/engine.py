@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from weightctl.controller.core.identity import Identity
-from weightctl.controller.core.leases import check_lease, prepare_expire, publish_lease
-from weightctl.controller.core.lifecycle import check_metadata, publish_metadata
+from weightctl.controller.core.leases import apply_lease, check_lease, prepare_expire
+from weightctl.controller.core.lifecycle import apply_metadata, check_metadata
 from weightctl.controller.core.mutations import (
     LeaseMutation,
     MetadataMutation,
     OperationMutation,
 )
-from weightctl.controller.core.operations import check_operation, publish_operation
+from weightctl.controller.core.operations import apply_operation, check_operation
 from weightctl.controller.core.oplog import emitted, identity_of
 from weightctl.controller.core.records import ResidencyOperation, RevisionLease, RevisionMetadata
 from weightctl.controller.store.entries import entry_of
@@ -46,19 +46,15 @@ log = logging.getLogger("weightctl.store")
 
 @dataclass(frozen=True, slots=True)
 class Family(Generic[M, R]):
-    """The check and the publication that belong to one kind of mutation."""
+    """The two halves of Publish for one kind of mutation."""
 
     check: Callable[[WeightState, M], object]
-    publish: Callable[[WeightState, M], R]
+    apply: Callable[[WeightState, M], R]
 
 
-METADATA: Family[MetadataMutation, RevisionMetadata | None] = Family(
-    check_metadata, publish_metadata
-)
-LEASE: Family[LeaseMutation, RevisionLease] = Family(check_lease, publish_lease)
-OPERATION: Family[OperationMutation, ResidencyOperation] = Family(
-    check_operation, publish_operation
-)
+METADATA: Family[MetadataMutation, RevisionMetadata | None] = Family(check_metadata, apply_metadata)
+LEASE: Family[LeaseMutation, RevisionLease] = Family(check_lease, apply_lease)
+OPERATION: Family[OperationMutation, ResidencyOperation] = Family(check_operation, apply_operation)
 
 
 def _nothing() -> None:
@@ -114,7 +110,7 @@ class Engine:
             mutation = prepare(self.state, now_ms=self.clock.wall_ms())
             family.check(self.state, mutation)
             if mutation.no_op:
-                result = family.publish(self.state, mutation)
+                result = family.apply(self.state, mutation)
                 self.locks.release(key)
                 return result
             future = self.enqueue(key, mutation, family, changes)
@@ -136,7 +132,7 @@ class Engine:
         identity = identity_of(payloads[-1])
 
         def publish() -> R:
-            result = family.publish(self.state, mutation)
+            result = family.apply(self.state, mutation)
             self.announce(identity)
             return result
 
@@ -254,7 +250,7 @@ class Engine:
                 payloads = [payload for mutation in mutations for payload in emitted(mutation)]
 
                 def publish() -> list[RevisionLease]:
-                    erased = [publish_lease(self.state, mutation) for mutation in mutations]
+                    erased = [apply_lease(self.state, mutation) for mutation in mutations]
                     self.announce(owner)
                     return erased
 

@@ -67,9 +67,7 @@ Result = TypeVar("Result")
 class StoreDriver:
     """A store in one folder that every run of the machine replaces by its own start."""
 
-    def __init__(
-        self, folder: Path, new_loop: Callable[[], asyncio.AbstractEventLoop]
-    ) -> None:
+    def __init__(self, folder: Path, new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
         self.folder = folder
         self.runner = asyncio.Runner(loop_factory=new_loop)
         self.clock = VirtualClock()
