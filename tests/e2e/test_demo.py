@@ -1,0 +1,95 @@
+"""The demo as a whole, with kills; `make soak` tells it twenty times on the real model."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.cli import WEIGHTCTL, checked
+from tests.support.models import write_model
+
+MIB = 1024 * 1024
+ROUNDS = int(os.environ.get("WEIGHTCTL_DEMO_ROUNDS", "2"))
+"""How often the story is told; each telling kills the loop five times."""
+STEPS = ["import", "evict", "rehydrate", "repair", "lease", "delete", "op-log"]
+ENVIRON = {key: value for key, value in os.environ.items() if key[:10] != "WEIGHTCTL_"}
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    chance = random.Random(5)
+    tensors = {f"layer.{n}": ("U8", (1024, 1024), chance.randbytes(MIB)) for n in range(24)}
+    return write_model(tmp_path / "model.safetensors", tensors)
+
+
+def leftovers() -> set[str]:
+    places = (Path("/dev/shm"), Path("/tmp"))
+    return {str(path) for place in places for path in place.glob("weightctl-*")}
+
+
+def test_the_demo_passes_with_a_kill_in_each_operation(model: Path, tmp_path: Path) -> None:
+    environ = ENVIRON | {"TMPDIR": str(tmp_path)}
+    command = [*WEIGHTCTL, "demo", str(model), "--rounds", str(ROUNDS), "-o", "json"]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    document = checked(json.loads(done.stdout))
+    assert document["ok"]
+    assert [step["name"] for step in document["results"]] == STEPS
+    assert [step["kills"] for step in document["results"]] == [ROUNDS] * 4 + [0, ROUNDS, 0]
+    assert [step["residency"] for step in document["results"]][:3] == ["HOT", "COLD", "HOT"]
+    assert f"seed of the kills: {document['seed']}" in done.stderr
+    assert list(tmp_path.glob("weightctl-*")) == []
+
+
+def test_the_demo_says_what_is_wrong_and_fails(model: Path, tmp_path: Path) -> None:
+    """A model that changes after it was read cannot equal what was loaded."""
+    command = [*WEIGHTCTL, "demo", str(model), "--no-kill"]
+    environ = ENVIRON | {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stderr is not None
+        assert child.stdout is not None
+        while not child.stderr.readline().startswith("model: "):
+            pass
+        with model.open("r+b") as stream:
+            stream.seek(-1, os.SEEK_END)
+            last = stream.read(1)[0]
+            stream.seek(-1, os.SEEK_END)
+            stream.write(bytes([last ^ 1]))
+        said = child.stderr.read()
+        shown = child.stdout.read()
+    assert child.returncode == 1
+    assert "loaded tensors differ from the source" in said
+    assert "layer.23" in said
+    assert "FAILED" in shown
+
+
+def test_a_demo_that_is_interrupted_cleans_up(model: Path, tmp_path: Path) -> None:
+    before = leftovers()
+    environ = ENVIRON | {"TMPDIR": str(tmp_path)}
+    command = [*WEIGHTCTL, "demo", str(model)]
+    with subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True) as child:
+        assert child.stderr is not None
+        while "evict" not in child.stderr.readline():
+            pass
+        child.send_signal(signal.SIGTERM)
+        child.stderr.read()
+    assert child.returncode == 130
+    until = time.monotonic() + 30
+    while leftovers() - before and time.monotonic() < until:
+        time.sleep(0.1)
+    assert leftovers() - before == set()
+    assert list(tmp_path.glob("weightctl-*")) == []
+
+
+def test_the_demo_without_a_model_says_where_to_get_one(tmp_path: Path) -> None:
+    command = [*WEIGHTCTL, "demo", str(tmp_path / "none.safetensors")]
+    done = subprocess.run(command, env=ENVIRON, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "none.safetensors" in done.stderr
