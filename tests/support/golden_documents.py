@@ -1,0 +1,131 @@
+"""One document of each kind that is built from records, from fixed values.
+
+`python -m tests.support.golden_documents > tests/data/documents.json` writes them down anew; the
+difference is a change of the public JSON and belongs into the changelog.
+"""
+
+import json
+import sys
+from dataclasses import replace
+from typing import Any
+
+from tests.support.situations import IDENTITY, group, record, situation
+from weightctl.controller.api import explain, reads, views
+from weightctl.controller.api.planning import purpose
+from weightctl.controller.core.oplog import LeaseUpsert, MetadataUpsert
+from weightctl.controller.core.plan import Leases
+from weightctl.controller.core.planner import plan
+from weightctl.controller.core.policy import Policy
+from weightctl.controller.core.records import (
+    Availability,
+    Operation,
+    Residency,
+    ResidencyOperation,
+    RevisionLease,
+    RevisionView,
+)
+from weightctl.controller.core.refusals import not_ready
+from weightctl.controller.core.state import WeightState
+from weightctl.controller.core.tiers import Capabilities, TierCapacity, TierProfile
+from weightctl.controller.errors import CapacityError
+from weightctl.controller.store.oplog import LogEntry, LogReport
+
+NOW_MS = 1_700_000_000_000
+LEASE = RevisionLease(
+    lease_id=3,
+    identity=IDENTITY,
+    holder="reader",
+    expires_at_ms=NOW_MS + 60_000,
+    fenced_metadata_generation=2,
+)
+OPERATION = ResidencyOperation(
+    operation_id=7,
+    identity=IDENTITY,
+    operation=Operation.EVICTING,
+    target_residency=Residency.COLD,
+    fenced_metadata_generation=3,
+    started_at_ms=NOW_MS - 2000,
+    updated_at_ms=NOW_MS - 1000,
+    processed_members=1,
+    total_members=4,
+    cursor="weights/prod/model/v1/1/payload/000000",
+)
+
+
+def _state() -> WeightState:
+    state = WeightState()
+    busy = record(
+        group(4),
+        operation=Operation.EVICTING,
+        operation_id=7,
+        metadata_generation=3,
+        created_at_ms=NOW_MS - 9000,
+        updated_at_ms=NOW_MS - 2000,
+    )
+    state.put_metadata(busy)
+    state.put_operation(OPERATION)
+    state.put_lease(LEASE)
+    return state
+
+
+def _entry(sequence: int, value: Any, problem: str = "") -> LogEntry:
+    return LogEntry(
+        sequence=sequence,
+        time_ms=NOW_MS,
+        entry_type=8 if isinstance(value, MetadataUpsert) else 10,
+        tenant_id="default",
+        key="weight-lease:3",
+        payload=b"",
+        value=value,
+        problem=problem,
+    )
+
+
+def documents() -> list[Any]:
+    """All of them, in a fixed order."""
+    state = _state()
+    busy = state.metadata[IDENTITY]
+    held = situation(
+        {"memory": "ccc", "local_disk": "c--", "dfs": "???"},
+        operation=Operation.EVICTING,
+        leases=Leases(count=1, nearest_expiry_ms=NOW_MS + 60_000),
+    )
+    profile = TierProfile(
+        name="dfs", kind="dfs", hot=False, capabilities=Capabilities(persistent=True, shared=True)
+    )
+    room = TierCapacity(used_bytes=10, free_bytes=90, total_bytes=100)
+    log = [
+        _entry(1, MetadataUpsert(metadata=busy, operation=OPERATION)),
+        _entry(2, LeaseUpsert(lease=LEASE)),
+        _entry(3, None, "checksum"),
+    ]
+    report = LogReport(
+        ok=False, problem="torn", first_sequence=1, last_sequence=3, entries=3, snapshot_rows=0
+    )
+    return [
+        views.keys(IDENTITY),
+        views.revision(RevisionView(metadata=busy, active_lease_count=1), OPERATION),
+        reads.list_all(state, page_token="", limit=1, now_ms=NOW_MS),
+        views.lease(LEASE, live=True),
+        reads.leases(state, IDENTITY, NOW_MS + 60_000),
+        explain.explain(state, IDENTITY, Policy(paused=True), now_ms=NOW_MS, plan=plan(held)),
+        views.plan(IDENTITY, purpose(busy), plan(held)),
+        views.plan(
+            IDENTITY,
+            purpose(replace(busy, operation=Operation.NONE, availability=Availability.DELETING)),
+            plan(situation({"memory": "cc", "nof": "-c"}, availability=Availability.DELETING)),
+        ),
+        {
+            "apiVersion": views.API_VERSION,
+            "kind": "TierList",
+            "items": [views.tier(profile, room, ""), views.tier(profile, None, "no answer")],
+        },
+        reads.oplog_page(log, 3),
+        reads.oplog_report(report),
+        views.error(not_ready(IDENTITY, "it is IMPORTING")),
+        views.error(CapacityError(2, 1, "tier memory", "it is full", "evict something")),
+    ]
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(documents(), indent=2) + "\n")
