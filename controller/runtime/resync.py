@@ -5,13 +5,12 @@ jitter and below fresh work.  Expired leases are erased here.  A key that is que
 alone: the earlier visit is the one that counts, and backoff is not undone.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Never
 
 import anyio
 
 from weightctl.controller.core.identity import Identity
-from weightctl.controller.core.observation import Members
 from weightctl.controller.core.records import Availability, RevisionMetadata
 from weightctl.controller.errors import WeightError
 from weightctl.controller.ports import Clock, Entropy
@@ -83,7 +82,8 @@ class Resync:
                     self._queue.add_after(record.identity, delay_s, Priority.RESYNC)
             new = {record.identity for record in unknown}
             known = [record for record in records if record.identity not in new]
-            groups = await self._groups(known)
+            group_ids = [record.manifest.payload_group_id for record in known]
+            groups = await self._store.directory.members_of(group_ids)
             for identity in await self._drift.changed(known, groups):
                 self._drift.forget(identity)
                 self._queue.add(identity, Priority.RESYNC)
@@ -100,10 +100,6 @@ class Resync:
                     part = []
         if part:
             yield part
-
-    async def _groups(self, records: Sequence[RevisionMetadata]) -> list[Members]:
-        directory = self._store.directory
-        return [await directory.members(record.manifest.payload_group_id) for record in records]
 
     async def _enqueue_unfinished(self, spread_s: float) -> None:
         for count, record in enumerate(self._store.records(), 1):

@@ -19,6 +19,7 @@ from weightctl.controller.core.identity import (
 from weightctl.controller.core.observation import Members
 from weightctl.controller.core.records import Availability, DataType
 from weightctl.controller.core.refusals import conflict, invalid, not_found
+from weightctl.controller.store.group_batches import read_members_of
 from weightctl.controller.store.object_table import removed_group
 from weightctl.controller.store.rows import ObjectRow, object_problem, read_members
 
@@ -47,6 +48,7 @@ class Directory:
         self._table = table
         self._imports = imports
         self._cache: OrderedDict[str, Members] = OrderedDict()
+        self._cached_members = 0
         self._changes = 0
 
     async def register(self, identity: Identity, members: Sequence[Member]) -> None:
@@ -94,21 +96,37 @@ class Directory:
             self._remember(members)
         return members
 
+    async def members_of(self, group_ids: Sequence[str]) -> list[Members]:
+        """Members of many groups with one wait; the cache is used but not filled.
+
+        Raises StateDirectoryError when a group's rows are not those that were written.
+        """
+        owners = [self._engine.state.groups.get(group_id) for group_id in group_ids]
+        wanted = [
+            (DEFAULT_TENANT if owner is None else owner.tenant_id, group_id)
+            for owner, group_id in zip(owners, group_ids, strict=True)
+            if group_id not in self._cache
+        ]
+        cached = [self._cache.get(group_id) for group_id in group_ids]
+        read = iter(await self._reader.run(read_members_of, wanted) if wanted else ())
+        return [next(read) if known is None else known for known in cached]
+
     def forget(self, group_id: str) -> None:
         """Drop what the cache holds of a group that has changed."""
         self._changes += 1
-        self._cache.pop(group_id, None)
+        self._cached_members -= len(self._cache.pop(group_id, ()))
 
     def clear(self) -> None:
         """Drop the whole cache."""
         self._changes += 1
         self._cache.clear()
+        self._cached_members = 0
 
     def _remember(self, members: Members) -> None:
+        self._cached_members += len(members) - len(self._cache.get(members.group_id, ()))
         self._cache[members.group_id] = members
-        held = sum(map(len, self._cache.values()))
-        while held > CACHED_MEMBERS_MAX:
-            held -= len(self._cache.popitem(last=False)[1])
+        while self._cached_members > CACHED_MEMBERS_MAX:
+            self._cached_members -= len(self._cache.popitem(last=False)[1])
 
     def _check_importing(self, identity: Identity) -> None:
         record = self._engine.state.metadata.get(identity)

@@ -162,6 +162,11 @@ def _read_group(
     return members, checksums & _SUM_MASK
 
 
+def digest_of(rows: Iterable[ObjectRow]) -> int:
+    """The sum of the objects' checksums, as a group records it."""
+    return sum(row.checksum() for row in rows) & _SUM_MASK
+
+
 def all_groups(connection: sqlite3.Connection) -> list[tuple[int, str, str]]:
     """Number, tenant and group id of every group, ordered by the latter two."""
     return [

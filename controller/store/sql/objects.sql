@@ -18,6 +18,13 @@ PRAGMA integrity_check(object_group);
 -- name: read_group
 SELECT key, data_type, size_bytes, sha256, hard_pin FROM object WHERE group_number = ? ORDER BY key;
 
+-- name: read_group_members
+SELECT g.number, g.tenant, g.group_id, g.objects, g.digest,
+       o.key, o.data_type, o.size_bytes, o.sha256, o.hard_pin
+FROM object_group AS g LEFT JOIN object AS o ON o.group_number = g.number
+WHERE g.group_id IN (:groups)
+ORDER BY g.number, o.key;
+
 -- name: find_object
 SELECT g.group_id, o.data_type, o.size_bytes, o.sha256, o.hard_pin
 FROM object AS o JOIN object_group AS g ON g.number = o.group_number
