@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from weightctl.controller.api.planning import Planning
 from weightctl.controller.api.supposing import Subject
 from weightctl.controller.core.records import Availability
+from weightctl.controller.errors import require
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,6 +36,11 @@ class App:
     """Of a lease for which nobody says otherwise."""
     controller: Controller | None
     """None where an operation is only recorded and another process carries it out."""
+
+    def loop(self) -> Controller:
+        """The running loop; only for callers that have asked for one."""
+        require(self.controller is not None, "the application was opened without a loop")
+        return cast("Controller", self.controller)
 
     def planning(self) -> Planning:
         """Plans from the open store and tiers."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from weightctl.controller.core.records import COMPLETED, Availability
-from weightctl.controller.errors import WeightctlError, require
+from weightctl.controller.errors import WeightctlError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -50,7 +50,6 @@ async def wait_for(
 
     Raises WaitTimeoutError, LostError.
     """
-    require(app.controller is not None, f"{verb} {identity}: nothing runs that could be waited for")
     look = _Look(app, verb, identity, operation_id=operation_id, emit=emit)
     unsubscribe = app.store.subscribe(look.on_change)
     try:
@@ -114,8 +113,7 @@ class _Look:
                     }
                 }
             )
-        controller = self._app.controller
-        for condition in () if controller is None else controller.conditions(self._identity):
+        for condition in self._app.loop().conditions(self._identity):
             if not condition.status:
                 continue
             text = condition.message or condition.reason

@@ -42,9 +42,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 async def _run(config: Config) -> None:
     async with open_app(config, loop=True) as app, anyio.create_task_group() as tasks:
-        controller = app.controller
-        if controller is None:
-            return
+        controller = app.loop()
         tasks.start_soon(stop_on_signals, controller.stop, controller.leave)
         await tasks.start(serve, config.state_dir, partial(handle, app))
         names = ", ".join(tier.profile.name for tier in app.tiers)
