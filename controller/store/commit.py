@@ -22,7 +22,7 @@ from weightctl.controller.store.database import connect_reader, read_header, wri
 from weightctl.controller.store.statements import load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from weightctl.controller.store.database import Header
@@ -33,6 +33,11 @@ SQL = load("journal")
 _HEAD = struct.Struct(">QqB")
 FOLD_ENTRIES = 1024
 """Entries that one fold moves: a few milliseconds."""
+_INSERTS = {
+    rows: f"{SQL['insert_entries']} {', '.join(['(?, ?, ?, ?, ?, ?, ?, ?)'] * rows)}"
+    for rows in (64, 8, 1)
+}
+"""By the number of rows, largest first."""
 _OUT_OF_SPACE = "SQLITE_FULL"
 _READ_ONLY = "SQLITE_READONLY"
 _IO_ERROR = "SQLITE_IOERR"
@@ -140,7 +145,7 @@ def append(request: Commit, connection: sqlite3.Connection, tail: Tail, files: F
     last = tail.last_sequence + len(request.entries)
 
     def work() -> None:
-        connection.executemany(SQL["insert_entry"], _entry_rows(request, tail))
+        _insert_entries(connection, _entry_rows(request, tail))
         _apply(connection, request.changes)
 
     failure = _transaction(connection, work, tail, files)
@@ -150,12 +155,28 @@ def append(request: Commit, connection: sqlite3.Connection, tail: Tail, files: F
     return Committed(tail=replace(tail, last_sequence=last))
 
 
-def _entry_rows(request: Commit, tail: Tail) -> Iterator[tuple[Any, ...]]:
+def _insert_entries(connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Insert rows, many in one statement.
+
+    SQLite lets go of the interpreter's lock once in each statement, and getting it back from a busy
+    event loop may take milliseconds.
+    """
+    start = 0
+    for count, statement in _INSERTS.items():
+        while len(rows) - start >= count:
+            chunk = rows[start : start + count]
+            connection.execute(statement, [value for row in chunk for value in row])
+            start += count
+
+
+def _entry_rows(request: Commit, tail: Tail) -> list[tuple[Any, ...]]:
     time_ms = request.time_ms
+    rows = []
     for sequence, draft in enumerate(request.entries, tail.last_sequence + 1):
         entry_type, tenant, key, payload, operation_id = draft
         checksum = entry_checksum(sequence, time_ms, draft)
-        yield sequence, time_ms, entry_type, tenant, key, operation_id, payload, checksum
+        rows.append((sequence, time_ms, entry_type, tenant, key, operation_id, payload, checksum))
+    return rows
 
 
 def fold(

@@ -7,7 +7,7 @@ decide anything later: it is there to be shown.  Bounded per revision and in all
 from __future__ import annotations
 
 import json
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import xxhash
@@ -131,10 +131,25 @@ def _epoch_checksum(tier: str, epoch: str) -> int:
 
 
 def _insertion(revision: str, rows: Sequence[EvidenceRow]) -> RowChange:
-    values = [[*astuple(row)[:5], row.evidence_sha256.hex(), *astuple(row)[6:]] for row in rows]
-    document = json.dumps(values, separators=(",", ":")).encode("ascii")
+    document = json.dumps([_values(row) for row in rows], separators=(",", ":")).encode("ascii")
     checksum = xxhash.xxh32_intdigest(document)
     return RowChange(SQL["insert_evidence"], (revision, len(rows), document, checksum))
+
+
+def _values(row: EvidenceRow) -> list[object]:
+    """A row's fields in their order; the digest as hexadecimal."""
+    return [
+        row.member_key,
+        row.dropped_tier,
+        row.dropped_instance,
+        row.evidence_tier,
+        row.evidence_instance,
+        row.evidence_sha256.hex(),
+        row.evidence_epoch,
+        row.verified_at_ms,
+        row.operation_id,
+        row.at_ms,
+    ]
 
 
 def _row_from(values: list[object]) -> EvidenceRow:

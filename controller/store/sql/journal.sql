@@ -1,7 +1,8 @@
 -- Append, read and fold the op-log.
 
--- name: insert_entry
-INSERT INTO oplog VALUES (?, ?, ?, ?, ?, ?, ?, ?);
+-- name: insert_entries
+-- Rows of eight values follow.
+INSERT INTO oplog VALUES
 
 -- name: read_entries
 SELECT sequence, time_ms, type, tenant, key, payload, checksum, operation_id
