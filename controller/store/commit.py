@@ -108,6 +108,8 @@ class Rejected:
 
     why: str
     todo: str
+    by_content: bool = False
+    """What was to be written is at fault, not the medium."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,6 +324,7 @@ def _rejected(error: Exception) -> Rejected:
     return Rejected(
         why=f"AppendRefused: {_text(error)}",
         todo="see `weightctl doctor`; nothing was changed, trying again is safe",
+        by_content=not isinstance(error, sqlite3.OperationalError),
     )
 
 

@@ -8,6 +8,7 @@ not touched.
 from __future__ import annotations
 
 import sqlite3
+import struct
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,8 @@ BUSY_TIMEOUT_S = 10.0
 CACHE_KIB = 8192
 
 SCHEMA = load("schema")
+BAD_FILE = (sqlite3.Error, sqlite3.Warning, ValueError, TypeError, OverflowError, struct.error)
+"""What comes out of a damaged file: SQLite's own errors, and values of the wrong kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ import xxhash
 from weightctl.controller.core.identity import revision_record_key
 from weightctl.controller.errors import StateDirectoryError
 from weightctl.controller.store.commit import RowChange
-from weightctl.controller.store.database import column_time
+from weightctl.controller.store.database import BAD_FILE, column_time
 from weightctl.controller.store.statements import load
 
 if TYPE_CHECKING:
@@ -120,14 +120,15 @@ def read_evidence(connection: sqlite3.Connection, identity: Identity) -> tuple[E
 
 def read_epochs(connection: sqlite3.Connection) -> dict[str, str]:
     """The last seen epoch by tier name; blocking.  A damaged one counts as never seen."""
-    rows = connection.execute(SQL["read_epochs"])
-    return {
-        tier: epoch for tier, epoch, checksum in rows if _epoch_checksum(tier, epoch) == checksum
-    }
+    try:
+        rows = connection.execute(SQL["read_epochs"]).fetchall()
+    except BAD_FILE:
+        return {}
+    return {tier: epoch for tier, epoch, sum_ in rows if _epoch_checksum(tier, epoch) == sum_}
 
 
 def _epoch_checksum(tier: str, epoch: str) -> int:
-    return xxhash.xxh32_intdigest(f"{tier}\0{epoch}".encode())
+    return xxhash.xxh32_intdigest(repr((tier, epoch)).encode())
 
 
 def _insertion(revision: str, rows: Sequence[EvidenceRow]) -> RowChange:

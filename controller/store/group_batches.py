@@ -7,7 +7,6 @@ each would cost more than looking at the tiers.  The same checksums hold as for 
 from __future__ import annotations
 
 import sqlite3
-import struct
 from array import array
 from itertools import groupby
 from operator import itemgetter
@@ -15,12 +14,14 @@ from typing import TYPE_CHECKING
 
 from weightctl.controller.core.identity import text_bytes
 from weightctl.controller.core.observation import Members
-from weightctl.controller.store.rows import OBJECTS, ObjectRow, damaged_group, digest_of
+from weightctl.controller.store.database import BAD_FILE
+from weightctl.controller.store.rows import OBJECTS, damaged_group, digest_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _GROUPS_PER_STATEMENT = 128
+_GROUP_NUMBER = itemgetter(0)
 
 
 def read_members_of(
@@ -49,23 +50,25 @@ def _read_some(
     ids = [text_bytes(group_id) for _, group_id in groups]
     group_id = "of a batch"
     try:
-        rows = connection.execute(statement, ids)
-        for (_, tenant, raw_id, objects, digest), some in groupby(rows, itemgetter(0, 1, 2, 3, 4)):
+        for _, rows in groupby(connection.execute(statement, ids), _GROUP_NUMBER):
+            some = list(rows)
+            _, tenant, raw_id, objects, digest, key, *_ = some[0]
             group_id = raw_id.decode("utf-8", "surrogateescape")
-            found = [ObjectRow(*row[5:]) for row in some if row[5] is not None]
+            found = [] if key is None else [row[5:] for row in some]
             if len(found) != objects or digest_of(found) != digest:
                 raise damaged_group(group_id)
             yield (tenant, raw_id), _members(group_id, found)
-    except (sqlite3.Error, ValueError, TypeError, OverflowError, struct.error) as error:
+    except BAD_FILE as error:
         raise damaged_group(group_id) from error
 
 
-def _members(group_id: str, rows: Sequence[ObjectRow]) -> Members:
+def _members(group_id: str, rows: Sequence[tuple[bytes, int, int, bytes, int]]) -> Members:
+    keys, types, sizes, digests, pins = zip(*rows, strict=True) if rows else ((),) * 5
     return Members(
         group_id=group_id,
-        keys=[row.key.decode("utf-8", "surrogateescape") for row in rows],
-        sizes_bytes=array("Q", [row.size_bytes for row in rows]),
-        sha256=b"".join([row.sha256 for row in rows]),
-        data_types=bytes([row.data_type for row in rows]),
-        hard_pin=bytes([row.hard_pin for row in rows]),
+        keys=[key.decode("utf-8", "surrogateescape") for key in keys],
+        sizes_bytes=array("Q", sizes),
+        sha256=b"".join(digests),
+        data_types=bytes(types),
+        hard_pin=bytes(pins),
     )

@@ -125,7 +125,7 @@ class Journal:
         try:
             with anyio.CancelScope(shield=True):  # `close` ends it, after the last caller has left
                 while await self._next():
-                    await self._commit_batch()
+                    await self._commit(self._take_batch())
         except Exception as error:  # noqa: BLE001 - callers must hear of it and never hang
             self._poisoned(f"WriterFailed: {type(error).__name__}: {error}")
         finally:
@@ -169,17 +169,23 @@ class Journal:
         )
         return partial(append, request)
 
-    async def _commit_batch(self) -> None:
-        batch = self._take_batch()
+    async def _commit(self, batch: Sequence[Draft]) -> None:
+        if self._poison:
+            self._refuse(batch)
+            return
         try:
             transaction = self._transaction_of(batch)
             outcome = await self._connection.run(transaction, self._tail, self._files)
         except BaseException as error:  # nobody knows what the thread has done
             self._poisoned(f"WriterFailed: {type(error).__name__}: {error}")
-            self._refuse(batch)
+            self._refuse(batch, certain=False)
             raise
+        if isinstance(outcome, Rejected) and outcome.by_content and len(batch) > 1:
+            for draft in batch:  # one of them is at fault; the others must not fail with it
+                await self._commit([draft])
+            return
         self._settle(batch, outcome)
-        if isinstance(outcome, Committed):
+        if isinstance(outcome, Committed) and self.healthy:
             await self._fold_if_long()
 
     def _settle(self, batch: Sequence[Draft], outcome: Outcome) -> None:
@@ -194,7 +200,7 @@ class Journal:
                 self._refuse(batch, why, todo)
             case Uncertain(why=why):
                 self._poisoned(why)
-                self._refuse(batch)
+                self._refuse(batch, certain=False)
 
     def _publish(self, batch: Sequence[Draft]) -> None:
         for index, draft in enumerate(batch):
@@ -202,19 +208,21 @@ class Journal:
                 result = draft.publish()
             except Exception as error:  # noqa: BLE001 - memory and log have parted
                 self._poisoned(f"PublishFailed: {type(error).__name__}: {error}")
-                self._refuse(batch[index:])
+                self._refuse(batch[index:], certain=False)
                 return
             draft.settled()
             if not draft.future.done():
                 draft.future.set_result(result)
 
-    def _refuse(self, batch: Sequence[Draft], why: str = "", todo: str = "") -> None:
+    def _refuse(
+        self, batch: Sequence[Draft], why: str = "", todo: str = "", *, certain: bool = True
+    ) -> None:
         if self._poison:
             why, todo = self._poison, _RESTART
         for draft in batch:
             draft.settled()
             if not draft.future.done():
-                draft.future.set_exception(_failed(draft.subject, why, todo))
+                draft.future.set_exception(_failed(draft.subject, why, todo, certain=certain))
 
     def _refuse_queued(self) -> None:
         queued, self._queue = self._queue, deque()
@@ -234,7 +242,6 @@ class Journal:
                 return
 
 
-def _failed(subject: object, why: str, todo: str) -> WeightError:
-    return WeightError(
-        ErrorCode.DURABILITY_FAILED, f"a change of {subject} was not written", why, todo
-    )
+def _failed(subject: object, why: str, todo: str, *, certain: bool = True) -> WeightError:
+    outcome = "was not written" if certain else "may or may not have been written"
+    return WeightError(ErrorCode.DURABILITY_FAILED, f"a change of {subject} {outcome}", why, todo)

@@ -24,7 +24,7 @@ from weightctl.controller.store.codec import (
     decode,
 )
 from weightctl.controller.store.commit import SQL, EntryDraft, entry_checksum
-from weightctl.controller.store.database import Header, read_header
+from weightctl.controller.store.database import BAD_FILE, Header, read_header
 from weightctl.controller.store.entries import operation_of, slot_of
 
 if TYPE_CHECKING:
@@ -77,10 +77,13 @@ def load_state(connection: sqlite3.Connection, path: Path) -> Loaded:
     """
     connection.execute("BEGIN")  # one consistent view, also beside a writer
     try:
-        header = read_header(connection, path)
+        try:
+            header = read_header(connection, path)
+        except BAD_FILE as error:
+            raise damaged(path, 0, f"header: {_why(error)}") from error
         try:
             state = _restore_snapshot(connection, header)
-        except (DamageError, sqlite3.DatabaseError, WeightError) as error:
+        except (*BAD_FILE, DamageError, WeightError) as error:
             raise damaged(path, header.folded_sequence, f"snapshot: {_why(error)}") from error
         loaded = Loaded(header=header, state=state, last_sequence=header.folded_sequence)
         _replay_log(connection, loaded, path)
@@ -132,12 +135,12 @@ def _replay_log(connection: sqlite3.Connection, loaded: Loaded, path: Path) -> N
                 )
             )
             loaded.last_sequence = entry.sequence
-    except (DamageError, sqlite3.DatabaseError, WeightError) as error:
+    except (*BAD_FILE, DamageError, WeightError) as error:
         loaded.damage = damaged(path, loaded.last_sequence + 1, _why(error))
 
 
 def read_log(connection: sqlite3.Connection, from_sequence: int) -> Iterator[StoredEntry]:
-    """Entries from that sequence on, without a gap.  Raises DamageError, sqlite3.DatabaseError."""
+    """Entries from that sequence on, without a gap.  Raises DamageError or one of BAD_FILE."""
     expected = from_sequence
     while True:
         parameters = (expected, _CHUNK_ROWS)

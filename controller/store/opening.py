@@ -21,6 +21,7 @@ from weightctl.controller.store import watermark
 from weightctl.controller.store.commit import Files, Tail
 from weightctl.controller.store.connection import StoreConnection, connect
 from weightctl.controller.store.database import (
+    BAD_FILE,
     DATABASE_NAME,
     Header,
     check_version,
@@ -108,7 +109,7 @@ async def _close(connection: StoreConnection) -> None:
 def _open_writer(path: Path) -> sqlite3.Connection:
     try:
         return connect_writer(path)
-    except sqlite3.Error as error:
+    except BAD_FILE as error:
         raise _unopenable(path, error) from error
 
 
@@ -119,7 +120,7 @@ def _load(connection: sqlite3.Connection, path: Path, fresh: Header) -> Loaded:
         loaded = load_state(connection, path)
         loaded.last_group_number = check_directory(connection, path)
         loaded.tier_epochs = read_epochs(connection)
-    except sqlite3.Error as error:
+    except BAD_FILE as error:
         raise _unopenable(path, error) from error
     if loaded.damage is not None:
         raise loaded.damage
@@ -137,14 +138,14 @@ def _next_term(connection: sqlite3.Connection, path: Path, header: Header) -> He
         connection.execute("BEGIN IMMEDIATE")
         write_header(connection, following)
         connection.execute("COMMIT")
-    except sqlite3.Error as error:
+    except BAD_FILE as error:
         raise _unopenable(path, error) from error
     return following
 
 
-def _unopenable(path: Path, error: sqlite3.Error) -> StateDirectoryError:
+def _unopenable(path: Path, error: Exception) -> StateDirectoryError:
     return StateDirectoryError(
         f"the journal {path} cannot be opened for writing",
-        f"StateDirectory: {error} ({getattr(error, 'sqlite_errorname', 'SQLITE_ERROR')})",
+        f"StateDirectory: {error} ({getattr(error, 'sqlite_errorname', type(error).__name__)})",
         "check free space, permissions and the disk; commands that only ask may still work",
     )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from weightctl.controller.errors import StateDirectoryError
 from weightctl.controller.store import watermark
 from weightctl.controller.store.commit import SQL
+from weightctl.controller.store.database import BAD_FILE
 from weightctl.controller.store.loading import DamageError, load_state, read_log_row
 from weightctl.controller.store.reading import open_reader
 
@@ -134,7 +135,7 @@ def _file_problem(connection: sqlite3.Connection, path: Path) -> str:
     """What SQLite finds wrong with the file as such, in three lines."""
     try:
         found = [text for (text,) in connection.execute(f"PRAGMA integrity_check({_FAULTS_SHOWN})")]
-    except sqlite3.DatabaseError as error:
+    except BAD_FILE as error:
         found = [str(error)]
     if found == ["ok"]:
         return ""

@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING
 from weightctl.controller.core.identity import DEFAULT_TENANT
 from weightctl.controller.errors import StateDirectoryError
 from weightctl.controller.store import watermark
-from weightctl.controller.store.database import DATABASE_NAME, check_version, connect_reader
+from weightctl.controller.store.database import (
+    BAD_FILE,
+    DATABASE_NAME,
+    check_version,
+    connect_reader,
+)
 from weightctl.controller.store.evidence import read_epochs, read_evidence
 from weightctl.controller.store.loading import Loaded, load_state
 from weightctl.controller.store.rows import read_members
@@ -86,15 +91,8 @@ def open_reader(folder: Path) -> Iterator[tuple[sqlite3.Connection, Path]]:
             "name the state directory that weightctl runs with, or import a model first",
         )
     still = _stillness(path)
+    connection = _connected(path, immutable=still is not None)
     try:
-        connection = connect_reader(path, immutable=still is not None)
-    except sqlite3.Error as error:
-        raise _unreadable(path, error) from error
-    try:
-        if not check_version(connection, path):
-            raise StateDirectoryError(
-                f"{path} holds no state yet", "NoState: it is empty", "import a model first"
-            )
         yield connection, path
     except sqlite3.Error as error:
         raise _unreadable(path, error) from error
@@ -106,6 +104,25 @@ def open_reader(folder: Path) -> Iterator[tuple[sqlite3.Connection, Path]]:
             "StateDirectory: a writer started while it was being read",
             "try again",
         )
+
+
+def _connected(path: Path, *, immutable: bool) -> sqlite3.Connection:
+    """A connection to a file of ours that holds a state."""
+    try:
+        connection = connect_reader(path, immutable=immutable)
+        try:
+            known = check_version(connection, path)
+        except BaseException:
+            connection.close()
+            raise
+    except BAD_FILE as error:
+        raise _unreadable(path, error) from error
+    if known:
+        return connection
+    connection.close()
+    raise StateDirectoryError(
+        f"{path} holds no state yet", "NoState: it is empty", "import a model first"
+    )
 
 
 def _stillness(path: Path) -> tuple[int, int, int] | None:
@@ -121,9 +138,9 @@ def _stillness(path: Path) -> tuple[int, int, int] | None:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _unreadable(path: Path, error: sqlite3.Error) -> StateDirectoryError:
+def _unreadable(path: Path, error: Exception) -> StateDirectoryError:
     return StateDirectoryError(
         f"{path} cannot be read",
-        f"StateDirectory: {error} ({getattr(error, 'sqlite_errorname', 'SQLITE_ERROR')})",
+        f"StateDirectory: {error} ({getattr(error, 'sqlite_errorname', type(error).__name__)})",
         "check permissions and the disk; from a damaged one restore a snapshot elsewhere",
     )

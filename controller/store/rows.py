@@ -23,7 +23,7 @@ from weightctl.controller.core.identity import (
 from weightctl.controller.core.observation import SHA256_BYTES, Members
 from weightctl.controller.core.records import DataType
 from weightctl.controller.errors import StateDirectoryError
-from weightctl.controller.store.database import INTEGER_MAX
+from weightctl.controller.store.database import BAD_FILE, INTEGER_MAX
 from weightctl.controller.store.statements import load
 
 if TYPE_CHECKING:
@@ -52,8 +52,12 @@ class ObjectRow(NamedTuple):
 
     def checksum(self) -> int:
         """XXH64 over key, NUL, type, size, pin and digest; keys hold no NUL."""
-        fixed = _FIXED.pack(self.data_type, self.size_bytes, bool(self.hard_pin))
-        return xxhash.xxh64_intdigest(b"%b\0%b%b" % (self.key, fixed, self.sha256))
+        return _checksum(*self)
+
+
+def _checksum(key: bytes, data_type: int, size_bytes: int, sha256: bytes, hard_pin: int) -> int:
+    fixed = _FIXED.pack(data_type, size_bytes, bool(hard_pin))
+    return xxhash.xxh64_intdigest(b"%b\0%b%b" % (key, fixed, sha256))
 
 
 def group_values(tenant_id: str, group_id: str, group: GroupRow) -> tuple[object, ...]:
@@ -127,7 +131,7 @@ def read_members(connection: sqlite3.Connection, tenant_id: str, group_id: str) 
         if group is None:
             group = GroupRow(number=_NO_GROUP)
         members, digest = _read_group(connection, group, group_id)
-    except (sqlite3.Error, ValueError, TypeError, OverflowError, struct.error) as error:
+    except BAD_FILE as error:
         raise damaged_group(group_id) from error
     if (len(members), digest) != (group.objects, group.digest):
         raise damaged_group(group_id)
@@ -162,9 +166,9 @@ def _read_group(
     return members, checksums & _SUM_MASK
 
 
-def digest_of(rows: Iterable[ObjectRow]) -> int:
-    """The sum of the objects' checksums, as a group records it."""
-    return sum(row.checksum() for row in rows) & _SUM_MASK
+def digest_of(rows: Iterable[tuple[bytes, int, int, bytes, int]]) -> int:
+    """The sum of the checksums of objects, given as the fields of `ObjectRow`."""
+    return sum([_checksum(*row) for row in rows]) & _SUM_MASK
 
 
 def all_groups(connection: sqlite3.Connection) -> list[tuple[int, str, str]]:

@@ -234,3 +234,18 @@ async def test_error_of_the_body_leaves_as_itself(tmp_path: Path) -> None:
     with pytest.raises(KeyError):
         async with opened(tmp_path):
             raise KeyError("x")
+
+
+async def test_draft_that_cannot_be_written_fails_alone(tmp_path: Path) -> None:
+    """A tier name that is no text for SQLite must not take its neighbours in the batch along."""
+    async with opened(tmp_path) as store:
+        results = await asyncio.gather(
+            *(begin(store, of) for of in many(3)),
+            store.tier_epochs.set("bad\udcff", "e"),
+            *(begin(store, of) for of in many(3, "more")),
+            return_exceptions=True,
+        )
+        failed = [result for result in results if isinstance(result, BaseException)]
+        assert [getattr(error, "code", None) for error in failed] == [ErrorCode.DURABILITY_FAILED]
+        assert store.last_sequence == 6
+        assert store.healthy
