@@ -26,16 +26,17 @@ def drawn(document: dict[str, Any]) -> str:
     most = max(used for step in steps for used in step["usedBytes"].values()) or 1
     width = LEFT + COLUMN * len(steps) + GAP
     height = TOP + ROW * len(tiers) + 46
+    opening = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"'
+        ' font-family="ui-sans-serif, system-ui, sans-serif" font-size="13">'
+    )
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
-        'font-family="ui-sans-serif, system-ui, sans-serif" font-size="13">',
+        opening,
         f'<rect width="{width}" height="{height}" rx="8" fill="#ffffff"/>',
         text(GAP + 4, 26, title(document), size=14, weight="600"),
-        *(
-            text(GAP + 4, TOP + ROW * row + 26, tier, weight="600")
-            for row, tier in enumerate(tiers)
-        ),
     ]
+    for row, tier in enumerate(tiers):
+        parts.append(text(GAP + 4, TOP + ROW * row + 26, tier, weight="600"))
     for column, step in enumerate(steps):
         parts.extend(stepped(step, LEFT + COLUMN * column, tiers, most))
     return "\n".join([*parts, "</svg>", ""])

@@ -35,6 +35,8 @@ class Grammar:
         _common(self.parser, before="_before")
         self._verbs = self.parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
         self._families: dict[str, Adder] = {}
+        self.verbs: dict[str, str] = {}
+        """What each verb does, in the order in which they are listed."""
         _ask(self)
         _act(self)
         _maintain(self)
@@ -44,6 +46,7 @@ class Grammar:
         """Add the verb `path` ("get" or "lease acquire"), done by `commands.<module>:<name>`."""
         family, _, leaf = path.rpartition(" ")
         adder = self._family(family) if family else self._verbs
+        self.verbs[path] = about
         added = adder.add_parser(leaf, help=about, description=f"{about[0].upper()}{about[1:]}.")
         added.set_defaults(run=run)
         _common(added)
