@@ -30,12 +30,16 @@ class SystemClock:
 
 
 class SystemEntropy:
-    """The operating system's random source for tokens; a seeded-from-it generator for jitter."""
+    """The operating system's random source for tokens; a seeded-from-it generator for jitter.
 
-    def __init__(self) -> None:
+    A `seed` repeats the jitter, never the tokens.
+    """
+
+    def __init__(self, seed: int | None = None) -> None:
         from random import Random  # noqa: PLC0415 - see above
 
-        self._jitter = Random(os.urandom(16))  # noqa: S311 - jitter is no secret
+        start = int.from_bytes(os.urandom(16)) if seed is None else seed
+        self._jitter = Random(start)  # noqa: S311 - jitter is no secret
 
     def random(self) -> float:
         """Uniform in [0, 1)."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import random
 import signal
 from typing import TYPE_CHECKING
 
@@ -13,6 +11,7 @@ from weightctl.controller.cli.demo.sandbox import sandbox
 from weightctl.controller.cli.demo.story import Story
 from weightctl.controller.cli.exit_codes import ExitCode
 from weightctl.controller.cli.units import size_text
+from weightctl.controller.clock import SystemEntropy
 
 if TYPE_CHECKING:
     import argparse
@@ -26,12 +25,12 @@ def demo(args: argparse.Namespace, console: Console) -> int:
     signal.signal(signal.SIGTERM, _as_interrupt)
     source = find_model(args.source)
     expected = fingerprint(source)
-    seed = int.from_bytes(os.urandom(4)) if args.seed is None else args.seed
+    seed = int(SystemEntropy().token(4), 16) if args.seed is None else args.seed
     console.note(
         f"model: {source} ({len(expected.tensors)} tensors, {size_text(expected.size_bytes)});"
         f" seed of the kills: {seed}"
     )
-    rng = None if args.no_kill else random.Random(seed)  # noqa: S311 - moments, no secrets
+    chance = None if args.no_kill else SystemEntropy(seed)
     rounds: list[list[doc.DemoStep]] = []
     while len(rounds) < args.rounds and all(step["ok"] for told in rounds for step in told):
         if args.rounds > 1:
@@ -39,7 +38,7 @@ def demo(args: argparse.Namespace, console: Console) -> int:
         with sandbox(expected.size_bytes, keep=args.keep) as place:
             if args.keep:
                 console.note(f"kept: {place.folder}")
-            story = Story(place, source, expected, rng=rng, say=console.note)
+            story = Story(place, source, expected, chance=chance, say=console.note)
             story.tell()
         rounds.append(story.results)
     document: doc.Demo = {

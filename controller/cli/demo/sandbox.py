@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from weightctl.controller.api import client
+from weightctl.controller.clock import SystemClock
 from weightctl.controller.config.places import memory_path
 from weightctl.controller.errors import WeightctlError
 from weightctl.controller.store.reading import read_state
@@ -92,6 +93,7 @@ class Sandbox:
         self.state_dir = str(folder / "state")
         self._log = folder / "run.log"
         self._child: subprocess.Popen[bytes] | None = None
+        self._clock = SystemClock()
         self.starts = 0
         self.config.write_text(
             _CONFIG.format(
@@ -166,9 +168,9 @@ class Sandbox:
 
     def wait(self, done: Callable[[], bool], what: str, deadline_s: float) -> None:
         """Look until `done`.  Raises DemoError at the deadline."""
-        until = time.monotonic() + deadline_s
+        until_s = self._clock.monotonic_s() + deadline_s
         while not done():
-            if time.monotonic() > until:
+            if self._clock.monotonic_s() > until_s:
                 raise self._failed(f"{what} within {deadline_s:g} s")
             time.sleep(LOOK_S)
 

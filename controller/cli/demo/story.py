@@ -12,18 +12,19 @@ from weightctl.controller.cli.demo.model import fingerprint
 from weightctl.controller.cli.demo.sandbox import BANDWIDTH, DemoError
 from weightctl.controller.cli.tables import table
 from weightctl.controller.cli.units import duration_text, size_text
+from weightctl.controller.clock import SystemClock
 from weightctl.controller.core.identity import Identity
 from weightctl.controller.core.records import Availability, Operation, Residency
 from weightctl.controller.errors import UnknownOutcomeError
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Callable
     from pathlib import Path
 
     from weightctl.controller.api import documents as doc
     from weightctl.controller.cli.demo.model import Fingerprint
     from weightctl.controller.cli.demo.sandbox import Sandbox
+    from weightctl.controller.ports import Entropy
 
 IDENTITY = Identity(
     namespace="demo", resource_id="all-MiniLM-L6-v2", revision="main", weight_generation=1
@@ -35,7 +36,7 @@ _COLD = ("local_disk", "dfs", "nof")
 
 
 class Story:
-    """One telling, from import to tombstone."""
+    """One telling, from import to tombstone; without `chance` nothing is killed."""
 
     def __init__(
         self,
@@ -43,14 +44,15 @@ class Story:
         source: Path,
         expected: Fingerprint,
         *,
-        rng: random.Random | None,
+        chance: Entropy | None,
         say: Callable[[str], None],
     ) -> None:
         self._sandbox = sandbox
         self._source = source
         self._expected = expected
-        self._rng = rng
+        self._chance = chance
         self._say = say
+        self._clock = SystemClock()
         self._kills = 0
         self.results: list[doc.DemoStep] = []
 
@@ -72,13 +74,13 @@ class Story:
                 return
 
     def _step(self, name: str, step: Callable[[], str]) -> bool:
-        started = time.monotonic()
+        started_s = self._clock.monotonic_s()
         self._kills = 0
         try:
             verified, ok = step(), True
         except (DemoError, RemoteError, UnknownOutcomeError) as failure:
             verified, ok = str(failure), False
-        seconds = time.monotonic() - started
+        seconds = self._clock.monotonic_s() - started_s
         self._say(f"  {'verified' if ok else 'FAILED'} in {duration_text(seconds)}: {verified}")
         self.results.append(
             {
@@ -101,14 +103,14 @@ class Story:
             f"  plan: {len(self._expected.tensors)} tensors, {size_text(self._expected.size_bytes)}"
             " -> memory, local_disk"
         )
-        if self._rng is not None:
+        if self._chance is not None:
             asking = threading.Thread(target=self._ask_in_vain, args=("import", params))
             asking.start()
-            self._kill(self._rng.random() * self._expected.size_bytes / BANDWIDTH)
+            self._kill(self._chance.random() * self._expected.size_bytes / BANDWIDTH)
             asking.join()
             self._sandbox.start()
         report = self._sandbox.ask("import", params)
-        if self._rng is not None:
+        if self._chance is not None:
             resumed = self._expected.size_bytes * 2 - report["movedBytes"]
             self._say(f"  resumed: {size_text(max(resumed, 0))} were there already")
         self._expect(Availability.READY, Residency.HOT)
@@ -170,8 +172,8 @@ class Story:
         plan = self._sandbox.ask(verb, {**params, "dry_run": True})
         self._say("\n".join(f"  {line}" for line in table(plan).splitlines()))
         self._sandbox.ask(verb, params)
-        if self._rng is not None:
-            self._kill(self._rng.random() * expected_s)
+        if self._chance is not None:
+            self._kill(self._chance.random() * expected_s)
             self._sandbox.start()
         self._sandbox.wait(self._idle, f"{verb} was not done", DONE_S)
 
