@@ -154,6 +154,7 @@ class Explanation(Document, Name):
 class StepFields(TypedDict):
     """One kind of primitive over `members` members."""
 
+    round: int
     step: str
     reason: str
     source: str
@@ -190,7 +191,10 @@ class Transfer(TypedDict):
 
 
 class Plan(Document, Name):
-    """What would be done now for one revision, and why; `purpose` is the verb asked about."""
+    """What would be done for one revision, and why; `purpose` is the verb asked about.
+
+    Steps of round 1 would be done now; those of later rounds follow if all before them succeed.
+    """
 
     purpose: str
     verdict: str

@@ -73,11 +73,11 @@ class Planning:
         found = await self.as_it_stands(subject)
         return views.plan(subject.identity, purpose(subject.record), found)
 
-    async def as_it_stands(self, subject: Subject) -> Plan:
-        """The plan of the revision as it is recorded."""
+    async def as_it_stands(self, subject: Subject) -> tuple[Plan, ...]:
+        """The plan of the revision as it is recorded, and what would follow."""
         if self.running is not None:
-            return await self.running.plan(subject.identity)
-        return await self.plan_of(subject)
+            return await self.running.forecast(subject.identity)
+        return await self.forecast_of(subject)
 
     async def plan_all(self) -> doc.PlanList:
         """One plan after the other, so that asking costs the tiers little at a time."""
@@ -91,14 +91,14 @@ class Planning:
         """What a verb would lead to now.  Raises what the verb would be refused with."""
         short = wish.verb == "repair" and await self.copies_short(subject, wish)
         supposed = await self._suppose(subject, wish, copies_short=short)
-        return views.plan(subject.identity, wish.verb, await self.plan_of(supposed))
+        return views.plan(subject.identity, wish.verb, await self.forecast_of(supposed))
 
     async def copies_short(self, subject: Subject, wish: Wish) -> bool:
         """Whether a repair would find something to do: a copy to bring in or to set aside."""
         if subject.record.availability is not Availability.READY:
             return False
         supposed = await self._suppose(subject, wish, copies_short=True)
-        steps = (await self.plan_of(supposed)).steps
+        steps = (await self.forecast_of(supposed))[0].steps
         return any(step.kind in _REPAIRS for step in steps)
 
     async def _suppose(self, subject: Subject, wish: Wish, *, copies_short: bool) -> Subject:
@@ -110,15 +110,16 @@ class Planning:
             now_ms=self.clock.wall_ms(),
         )
 
-    async def plan_of(self, subject: Subject) -> Plan:
-        """Observe every tier and plan; for what is recorded or only supposed."""
+    async def forecast_of(self, subject: Subject) -> tuple[Plan, ...]:
+        """Observe every tier and plan to the end; for what is recorded or only supposed."""
         question = Question(
             record=subject.record,
             operation=subject.operation,
             members=await self.members(subject.record),
             leases=subject.live_leases(self.clock.wall_ms()),
         )
-        return await observe_and_plan(question, self.tiers, policy=self.policy, clock=self.clock)
+        asked = observe_and_plan(question, self.tiers, policy=self.policy, clock=self.clock)
+        return await (await asked).forecast()
 
 
 async def tier_list(tiers: Sequence[Tier]) -> doc.TierList:

@@ -69,7 +69,7 @@ async def explain(planning: Planning, asked: requests.One) -> doc.Explanation:
         asked.identity,
         planning.policy,
         now_ms=planning.clock.wall_ms(),
-        plan=await planning.as_it_stands(found),
+        plan=(await planning.as_it_stands(found))[0],
     )
 
 

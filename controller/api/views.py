@@ -6,6 +6,7 @@ that only asks starts without it.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from weightctl.controller.core.identity import (
@@ -18,6 +19,7 @@ from weightctl.controller.core.identity import (
 from weightctl.controller.errors import ErrorCode, WeightctlError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from weightctl.controller.api import documents as doc
@@ -134,8 +136,10 @@ def keys(identity: Identity) -> doc.Keys:
     }
 
 
-def plan(identity: Identity, purpose: str, value: Plan) -> doc.Plan:
+def plan(identity: Identity, purpose: str, rounds: Sequence[Plan]) -> doc.Plan:
     """What would be done for one revision; `purpose` is the verb that was asked about."""
+    value, last = rounds[0], rounds[-1]
+    moved, needed = _totals(rounds)
     return {
         "apiVersion": API_VERSION,
         "kind": "Plan",
@@ -144,6 +148,7 @@ def plan(identity: Identity, purpose: str, value: Plan) -> doc.Plan:
         "verdict": value.verdict.value,
         "steps": [
             {
+                "round": number,
                 "step": step.kind.value,
                 "reason": step.reason.value,
                 "source": step.source,
@@ -151,7 +156,8 @@ def plan(identity: Identity, purpose: str, value: Plan) -> doc.Plan:
                 "members": step.count,
                 "sizeBytes": step.size_bytes,
             }
-            for step in value.steps
+            for number, made in enumerate(rounds, 1)
+            for step in made.steps
         ],
         "waits": [
             {
@@ -162,16 +168,16 @@ def plan(identity: Identity, purpose: str, value: Plan) -> doc.Plan:
                 "neededBytes": wait.needed_bytes,
                 "freeBytes": wait.free_bytes,
             }
-            for wait in value.waits
+            for wait in dict.fromkeys((*value.waits, *last.waits))
         ],
         "transfers": [
-            {"source": source, "target": target, "sizeBytes": moved}
-            for (source, target), moved in value.bytes_by_pair.items()
+            {"source": source, "target": target, "sizeBytes": size_bytes}
+            for (source, target), size_bytes in moved.items()
         ],
         "tiers": [
             {
                 "name": tier,
-                "neededBytes": value.needed_bytes.get(tier, 0),
+                "neededBytes": needed[tier],
                 "freeBytes": free,
             }
             for tier, free in value.free_bytes.items()
@@ -181,8 +187,18 @@ def plan(identity: Identity, purpose: str, value: Plan) -> doc.Plan:
         "processedMembers": value.processed_members,
         "totalMembers": value.total_members,
         "lostMembers": value.lost_members,
-        "converges": value.converges,
+        "converges": last.converges and not any(step.mask for step in last.steps),
     }
+
+
+def _totals(rounds: Sequence[Plan]) -> tuple[Counter[tuple[str, str]], Counter[str]]:
+    """Bytes by (source, target) and into each tier, over all rounds."""
+    moved: Counter[tuple[str, str]] = Counter()
+    needed: Counter[str] = Counter()
+    for made in rounds:
+        moved.update(made.bytes_by_pair)
+        needed.update(made.needed_bytes)
+    return moved, needed
 
 
 def tier(profile: TierProfile, capacity: TierCapacity | None, problem: str) -> doc.TierFields:

@@ -236,6 +236,7 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
     ),
     "holds": (("REASON", _of("reason")), ("WHAT", _of("what")), ("UNTIL", _time("untilMs"))),
     "steps": (
+        ("ROUND", _of("round")),
         ("STEP", _of("step")),
         ("REASON", _of("reason")),
         ("FROM", _of("source")),

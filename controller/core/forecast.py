@@ -37,12 +37,6 @@ def forecast(situation: Situation) -> tuple[Plan, ...]:
     return tuple(rounds)
 
 
-def converges(rounds: tuple[Plan, ...]) -> bool:
-    """Whether the forecast ends in the wanted state without waiting for anything."""
-    last = rounds[-1]
-    return last.converges and not any(step.mask for step in last.steps)
-
-
 def after(situation: Situation, steps: Iterable[Step]) -> Situation:
     """The situation once every step has succeeded."""
     views = {view.profile.name: view for view in situation.views}

@@ -263,6 +263,10 @@ class Controller:
         """The dry run: what a pass would do now.  Raises WeightError NOT_FOUND."""
         return (await self._reconciler.ask(identity)).plan
 
+    async def forecast(self, identity: Identity) -> tuple[Plan, ...]:
+        """The plan and what would follow from it.  Raises WeightError NOT_FOUND."""
+        return await (await self._reconciler.ask(identity)).forecast()
+
     async def plan_all(self) -> AsyncIterator[tuple[Identity, Plan]]:
         """The dry run for every revision that is not DELETED."""
         for record in self._store.records():

@@ -86,6 +86,7 @@ class SilentTier:
     def map_path(self, member: Member) -> str | None:
         """Nothing can be mapped."""
         del member
+        return None
 
     def _refused(self, batch: Sequence[object]) -> Sequence[Outcome]:
         return [Retry(after_s=PROBE_S, detail=self.problem)] * len(batch)

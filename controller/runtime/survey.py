@@ -12,6 +12,7 @@ import anyio
 from anyio import to_thread
 
 from weightctl.controller.core.aggregate import GroupFacts, examine
+from weightctl.controller.core.forecast import forecast
 from weightctl.controller.core.observation import Members
 from weightctl.controller.core.plan import Leases, Plan, Situation
 from weightctl.controller.core.planner import plan
@@ -50,6 +51,12 @@ class Answer:
     situation: Situation
     seen: Seen
     plan: Plan
+
+    async def forecast(self) -> tuple[Plan, ...]:
+        """The plan and what would follow from it, for people; see `core.forecast`."""
+        if len(self.situation.members) <= _MEMBERS_ON_LOOP:
+            return forecast(self.situation)
+        return await to_thread.run_sync(forecast, self.situation)
 
 
 class Survey:
@@ -109,7 +116,7 @@ async def observe_and_plan(
     policy: Policy,
     clock: Clock,
     options: ObserverOptions | None = None,
-) -> Plan:
+) -> Answer:
     """One dry run without a loop: no evidence is known, nothing is written anywhere."""
     timer = Timer(clock)
     observer = Observer(tiers, clock=clock, timer=timer, options=options)
@@ -117,4 +124,4 @@ async def observe_and_plan(
         group.start_soon(timer.run)
         answer = await Survey(observer, policy=policy, clock=clock).answer(question)
         group.cancel_scope.cancel()
-    return answer.plan
+    return answer

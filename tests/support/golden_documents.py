@@ -12,6 +12,7 @@ from typing import Any
 from tests.support.situations import IDENTITY, group, record, situation
 from weightctl.controller.api import explain, reads, views
 from weightctl.controller.api.planning import purpose
+from weightctl.controller.core.forecast import forecast
 from weightctl.controller.core.oplog import LeaseUpsert, MetadataUpsert
 from weightctl.controller.core.plan import Leases
 from weightctl.controller.core.planner import plan
@@ -109,11 +110,11 @@ def documents() -> list[Any]:
         views.lease(LEASE, live=True),
         reads.leases(state, IDENTITY, NOW_MS + 60_000),
         explain.explain(state, IDENTITY, Policy(paused=True), now_ms=NOW_MS, plan=plan(held)),
-        views.plan(IDENTITY, purpose(busy), plan(held)),
+        views.plan(IDENTITY, purpose(busy), forecast(held)),
         views.plan(
             IDENTITY,
             purpose(replace(busy, operation=Operation.NONE, availability=Availability.DELETING)),
-            plan(situation({"memory": "cc", "nof": "-c"}, availability=Availability.DELETING)),
+            forecast(situation({"memory": "cc", "nof": "-c"}, availability=Availability.DELETING)),
         ),
         {
             "apiVersion": views.API_VERSION,
