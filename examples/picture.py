@@ -1,6 +1,6 @@
 """Draw the README's picture from what the demo printed: what each tier holds after each step.
 
-    weightctl demo -o json | python docs/picture.py > docs/demo.svg
+    weightctl demo -o json | python examples/picture.py > examples/demo.svg
 
 Columns are the demo's steps, rows the tiers; a bar's height is the bytes there, in shares of the
 most that any tier held.  A cross marks a `kill -9` of the loop in the middle of that step.
