@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from weightctl.controller.errors import StateDirectoryError
+from weightctl.controller.errors import InvariantViolationError, StateDirectoryError
 from weightctl.controller.store.statements import load
 
 if TYPE_CHECKING:
@@ -36,8 +36,17 @@ BUSY_TIMEOUT_S = 10.0
 CACHE_KIB = 8192
 
 SCHEMA = load("schema")
-BAD_FILE = (sqlite3.Error, sqlite3.Warning, ValueError, TypeError, OverflowError, struct.error)
-"""What comes out of a damaged file: SQLite's own errors, and values of the wrong kind."""
+BAD_FILE = (
+    sqlite3.Error,
+    sqlite3.Warning,
+    ValueError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    struct.error,
+    InvariantViolationError,
+)
+"""What comes out of a damaged file: SQLite's own errors, and values of the wrong kind or length."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ from weightctl.controller.core.records import (
     ResidencyOperation,
     RevisionLease,
     RevisionMetadata,
+    RevisionPage,
     RevisionView,
     Snapshot,
 )
@@ -175,6 +176,8 @@ def plain(answer: object) -> Any:
             return [lease.lease_id for lease in answer]
         case None:
             return None
+        case RevisionPage():
+            names = [name_of(view.metadata.identity) for view in answer.revisions]
+            return names, answer.next_page_token != ""
         case _:
-            names = [name_of(view.metadata.identity) for view in answer.revisions]  # type: ignore[attr-defined]
-            return names, answer.next_page_token != ""  # type: ignore[attr-defined]
+            raise AssertionError(answer)

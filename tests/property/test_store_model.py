@@ -1,4 +1,4 @@
-"""The real store, journal and all, against the independent model: the same answers, step by step."""
+"""The real store, journal and all, against the independent model: the same answers each step."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
 }
 
 
-@pytest.fixture(params=LOOPS.values(), ids=LOOPS.keys())
+@pytest.fixture(params=list(LOOPS.values()), ids=list(LOOPS))
 def driver(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[StoreDriver]:
