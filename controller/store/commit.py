@@ -41,7 +41,7 @@ _INSERTS = {
 _OUT_OF_SPACE = "SQLITE_FULL"
 _READ_ONLY = "SQLITE_READONLY"
 _IO_ERROR = "SQLITE_IOERR"
-_DAMAGED = frozenset({"SQLITE_CORRUPT", "SQLITE_NOTADB"})
+_DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
 
 
 class EntryDraft(NamedTuple):
@@ -304,7 +304,7 @@ def _undo(connection: sqlite3.Connection, error: Exception) -> Rejected | Uncert
             connection.execute("ROLLBACK")
     except sqlite3.Error as second:
         return Uncertain(why=f"RollbackFailed: {_text(second)} after {_text(error)}")
-    if _name(error) in _DAMAGED:
+    if _name(error).startswith(_DAMAGED):
         return Uncertain(why=f"Damaged: {_text(error)}")
     return _rejected(error)
 
