@@ -46,7 +46,7 @@ from weightctl.controller.ports import (
 Name = tuple[str, str]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Stored:
     """One replica."""
 
@@ -73,6 +73,21 @@ class ReferenceMedium:
         """The replica of a member that is in sight."""
         found = self.stored.get((member.group_id, member.key), [])
         return next((stored for stored in found if not stored.hidden), None)
+
+    def add(self, name: Name, stored: Stored) -> None:
+        """A finished replica comes into sight."""
+        self.stored.setdefault(name, []).append(stored)
+
+    def remove(self, name: Name, stored: Stored) -> None:
+        """A replica is gone, with its bytes."""
+        found = self.stored[name]
+        found.remove(stored)
+        if not found:
+            del self.stored[name]
+
+    def hide(self, name: Name, stored: Stored) -> None:  # noqa: ARG002 - for media that watch
+        """A replica goes out of sight; its bytes stay."""
+        stored.hidden = True
 
     def check(self) -> None:
         """Raises TransientError while the medium is away."""
@@ -159,7 +174,7 @@ class ReferenceTier:
             return outcome_from_error(error, expected_sha256=member.sha256)
         medium.made += 1
         instance_id = f"r{medium.made}"
-        medium.stored.setdefault(name, []).append(Stored(instance_id, content, got))
+        medium.add(name, Stored(instance_id, content, got))
         return Done(instance_id=instance_id, moved_bytes=len(content))
 
     async def drop(self, batch: Sequence[DropItem], fence: Fence) -> Sequence[Outcome]:
@@ -182,13 +197,13 @@ class ReferenceTier:
             seen = self._medium.seen(item.member)
             return Conflict(detail=f"{seen.instance_id} is there") if seen else NoOp()
         if hide:
-            was_hidden, named[0].hidden = named[0].hidden, True
-            return NoOp() if was_hidden else Done(instance_id=item.instance_id)
+            if named[0].hidden:
+                return NoOp()
+            self._medium.hide(name, named[0])
+            return Done(instance_id=item.instance_id)
         if self._readers[item.instance_id]:
             return Busy(detail="it is open for reading")
-        found.remove(named[0])
-        if not found:
-            del self._medium.stored[name]
+        self._medium.remove(name, named[0])
         return Done(instance_id=item.instance_id)
 
     @asynccontextmanager

@@ -1,0 +1,334 @@
+"""What users, readers, writers and the world do in a simulation.
+
+Users take what they can get: a refusal, a dead process or a lost answer is the end of the attempt
+and never an error of the simulation.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import anyio
+
+from tests.contract.harness import source_of
+from tests.sim.process import PASS, PassTrace, Process
+from tests.sim.script import Action
+from tests.sim.subjects import Subject
+from weightctl.adapters.conformance.reference import ReferenceMedium, Stored
+from weightctl.controller.api.supposing import repair_target
+from weightctl.controller.core.group import GroupSnapshot
+from weightctl.controller.core.observation import MemberState
+from weightctl.controller.core.plan import Leases
+from weightctl.controller.core.records import Availability, Residency, RevisionMetadata
+from weightctl.controller.errors import WeightctlError
+from weightctl.controller.ports import Fence, StoreItem
+from weightctl.controller.runtime.observer import ObserverOptions
+from weightctl.controller.runtime.survey import Question, observe_and_plan
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+PATIENCE_S = 40.0
+HOT, COLD = Residency.HOT, Residency.COLD
+
+
+async def perform(world: "World", action: Action) -> None:
+    """Carry out one action, as far as the world lets it."""
+    with anyio.move_on_after(PATIENCE_S):
+        try:
+            await ACTIONS[action.name](world, action)
+        except Exception as refused:
+            if not isinstance(refused, WeightctlError) and "injected" not in str(refused):
+                raise
+            world.note(f"{action.name} {action.of}: {type(refused).__name__}")
+
+
+def _subject(world: "World", action: Action) -> Subject:
+    return list(world.subjects.values())[action.of % len(world.subjects)]
+
+
+async def _leader(world: "World") -> Process:
+    while (leader := world.leader) is None:
+        await asyncio.sleep(0.5)
+    return leader
+
+
+async def _record(world: "World", action: Action) -> tuple[Process, Subject, RevisionMetadata]:
+    leader, subject = await _leader(world), _subject(world, action)
+    record = (await leader.store.get(identity=subject.identity)).metadata
+    if action.amount < 0.05:  # somebody who knows only an older generation
+        older = max(record.metadata_generation - 1, 1)
+        record = replace(record, metadata_generation=older)
+    return leader, subject, record
+
+
+# --- writers --------------------------------------------------------------------------------------
+
+
+async def import_revision(world: "World", action: Action) -> None:
+    """Register, store into memory (amount 1: and into a cold tier), commit.
+
+    Amount 2: the writer dies after storing; 3: after registering.
+    """
+    leader, subject = await _leader(world), _subject(world, action)
+    store = leader.store
+    record = await store.begin_import(
+        identity=subject.identity,
+        expected_payload_count=subject.reference.payload_count,
+        expected_logical_bytes=subject.reference.logical_bytes,
+    )
+    subject.heard_s = world.loop.time()
+    await store.directory.register(subject.identity, list(subject.members.values()))
+    subject.heard_s = world.loop.time()
+    if action.amount == 3:
+        return
+    tiers = [tier for tier in leader.tiers if tier.profile.hot][:1]
+    if action.amount == 1:
+        tiers += [tier for tier in leader.tiers if not tier.profile.hot][:1]
+    fence = Fence(holder=store.holder, term=store.term, operation_id=0, generation=1)
+    batch = [
+        StoreItem(member=member, open_source=source_of(subject.data[key]))
+        for key, member in subject.members.items()
+    ]
+    for _ in range(3):
+        for tier in tiers:
+            await tier.store(batch, fence)
+        if action.amount == 2:
+            return
+        group = await _look(leader, subject)
+        if all(group.readable):
+            break
+    await store.commit_import(
+        identity=subject.identity,
+        expected_metadata_generation=record.metadata_generation,
+        manifest=subject.reference,
+        group=group,
+    )
+
+
+async def _look(leader: Process, subject: Subject) -> GroupSnapshot:
+    """Which members can be read somewhere now."""
+    members = await leader.store.directory.members(subject.group_id)
+    readable = bytearray(len(members))
+    for tier in leader.tiers:
+        seen = await tier.observe(members)
+        for index, state in enumerate(seen.states[: len(members)]):
+            readable[index] |= state == MemberState.COMPLETE
+    return GroupSnapshot(members=members, readable=bytes(readable))
+
+
+# --- users ----------------------------------------------------------------------------------------
+
+
+async def _start(world: "World", action: Action, target: Residency) -> None:
+    leader, subject, record = await _record(world, action)
+    await leader.store.start_residency_operation(
+        identity=subject.identity,
+        expected_metadata_generation=record.metadata_generation,
+        target_residency=target,
+        member_count=len(subject.members),
+    )
+
+
+async def evict(world: "World", action: Action) -> None:
+    await _start(world, action, COLD)
+
+
+async def rehydrate(world: "World", action: Action) -> None:
+    await _start(world, action, HOT)
+
+
+async def repair(world: "World", action: Action) -> None:
+    leader, subject, record = await _record(world, action)
+    await leader.store.start_repair(
+        identity=subject.identity,
+        expected_metadata_generation=record.metadata_generation,
+        target_residency=repair_target(record, None),
+        member_count=len(subject.members),
+        copies_short=True,
+    )
+
+
+async def delete(world: "World", action: Action) -> None:
+    leader, subject, record = await _record(world, action)
+    importing = record.availability is Availability.IMPORTING
+    subject.aborted = subject.aborted or importing
+    remove = leader.store.abort_import if importing else leader.store.delete_revision
+    await remove(
+        identity=subject.identity, expected_metadata_generation=record.metadata_generation
+    )
+
+
+async def lease(world: "World", action: Action) -> None:
+    leader, subject, record = await _record(world, action)
+    taken = await leader.store.acquire_lease(
+        identity=subject.identity,
+        expected_metadata_generation=record.metadata_generation,
+        holder=f"reader-{int(action.amount * 10)}",
+        ttl_ms=1000 + int(action.amount * 20_000),
+    )
+    subject.leases.append(taken.lease_id)
+
+
+async def renew(world: "World", action: Action) -> None:
+    leader, subject = await _leader(world), _subject(world, action)
+    for lease_id in subject.leases[-1:]:
+        await leader.store.renew_lease(lease_id=lease_id, ttl_ms=int(action.amount * 20_000) + 1)
+
+
+async def release(world: "World", action: Action) -> None:
+    leader, subject = await _leader(world), _subject(world, action)
+    if subject.leases:
+        await leader.store.release_lease(lease_id=subject.leases.pop())
+
+
+async def plan(world: "World", action: Action) -> None:
+    """Ask the loop, and plan without a loop, what would be done."""
+    leader, subject, record = await _record(world, action)
+    await leader.controller.explain(subject.identity)
+    PASS.set(PassTrace(subject.identity, world.loop.time(), dry=True))
+    question = Question(
+        record=record,
+        operation=leader.store.operation(identity=subject.identity),
+        members=await leader.store.directory.members(subject.group_id),
+        leases=Leases(count=len(leader.store.leases(identity=subject.identity))),
+    )
+    await observe_and_plan(
+        question,
+        leader.tiers,
+        policy=world.policy,
+        clock=leader.clock,
+        options=ObserverOptions(deadline_s=2.0),
+    )
+
+
+# --- the world ------------------------------------------------------------------------------------
+
+
+async def kill(world: "World", action: Action) -> None:
+    if world.leader is not None:
+        world.leader.kill()
+
+
+async def power(world: "World", action: Action) -> None:
+    """The machine restarts: the process and everything in memory is gone."""
+    await kill(world, action)
+    for name, spec in world.specs.items():
+        if spec.hot:
+            world.media[name].forget(world.loop.time(), epoch=True)
+
+
+async def partition(world: "World", action: Action) -> None:
+    """The leader loses its disk and does not notice; another one takes over."""
+    leader = await _leader(world)
+    leader.deposed = True
+    await asyncio.sleep(0.2)
+    if world.leader is None:
+        await world.start_process()
+    await asyncio.sleep(action.amount * 30)
+    leader.kill()
+
+
+def _tier(world: "World", action: Action) -> str:
+    return list(world.specs)[action.of % len(world.specs)]
+
+
+async def clog(world: "World", action: Action) -> None:
+    tier = _tier(world, action)
+    event = world.clogged.setdefault(tier, asyncio.Event())
+    await asyncio.sleep(action.amount * 30)
+    event.set()
+    world.clogged.pop(tier, None)
+
+
+async def away(world: "World", action: Action) -> None:
+    medium = world.media[_tier(world, action)]
+    medium.away = True
+    await asyncio.sleep(action.amount * 30)
+    medium.away = False
+
+
+async def wipe(world: "World", action: Action) -> None:
+    world.media[_tier(world, action)].forget(world.loop.time(), epoch=True)
+
+
+async def forget(world: "World", action: Action) -> None:
+    world.media[_tier(world, action)].forget(world.loop.time(), epoch=False)
+
+
+async def lose(world: "World", action: Action) -> None:
+    medium = world.media[_tier(world, action)]
+    every = medium.every()
+    if every:
+        name, stored = every[int(action.amount * len(every)) % len(every)]
+        medium.lose(name, stored, world.loop.time())
+
+
+async def rot(world: "World", action: Action) -> None:
+    medium = world.media[_tier(world, action)]
+    every = medium.every()
+    if every:
+        name, stored = every[int(action.amount * len(every)) % len(every)]
+        medium.rot(name, stored, world.loop.time())
+
+
+async def litter(world: "World", action: Action) -> None:
+    """A leftover of a revision that nobody has asked for: quarantined long ago."""
+    subject = _subject(world, action)
+    medium = world.media[_tier(world, action)]
+    key = list(subject.members)[int(action.amount * len(subject.members)) % len(subject.members)]
+    stored = Stored(f"litter-{world.loop.steps}", bytearray(b"x"), bytes(32), hidden=True)
+    ReferenceMedium.add(medium, (subject.group_id, key), stored)
+
+
+async def jump(world: "World", action: Action) -> None:
+    for process in world.processes:
+        process.clock.jump_wall((action.amount - 0.5) * 200)
+
+
+async def stop(world: "World", action: Action) -> None:
+    for process in world.processes:
+        process.clock.stop_wall()
+    await asyncio.sleep(action.amount * 20)
+    for process in world.processes:
+        process.clock.start_wall()
+
+
+async def skip(world: "World", action: Action) -> None:
+    world.loop.skip(action.amount * 20)
+
+
+async def pause(world: "World", action: Action) -> None:
+    """The operator pauses the loop for a while."""
+    leader = await _leader(world)
+    leader.controller.set_policy(replace(world.policy, paused=True))
+    await asyncio.sleep(action.amount * 20)
+    leader.controller.set_policy(world.policy)
+
+
+ACTIONS: dict[str, Callable[["World", Action], Awaitable[None]]] = {
+    "import": import_revision,
+    "evict": evict,
+    "rehydrate": rehydrate,
+    "repair": repair,
+    "delete": delete,
+    "lease": lease,
+    "renew": renew,
+    "release": release,
+    "plan": plan,
+    "kill": kill,
+    "power": power,
+    "partition": partition,
+    "clog": clog,
+    "away": away,
+    "wipe": wipe,
+    "forget": forget,
+    "lose": lose,
+    "rot": rot,
+    "litter": litter,
+    "jump": jump,
+    "stop": stop,
+    "skip": skip,
+    "pause": pause,
+}

@@ -1,0 +1,215 @@
+"""The oracles that watch a simulation while it runs: passes, primitives, what was told.
+
+Each has a name that a violation carries. What concerns the removal of replicas is in `removal`,
+what concerns written records in `conclusions`.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tests.sim.conclusions import Conclusions
+from tests.sim.media import SimMedium
+from tests.sim.process import PASS, Look, PassTrace, Process
+from tests.sim.removal import Removal
+from tests.sim.trust import Trust
+from weightctl.adapters.conformance.faults import Call
+from weightctl.adapters.conformance.reference import Name, Stored
+from weightctl.controller.core.identity import Identity
+from weightctl.controller.core.observation import Member, Members, TierObservation
+from weightctl.controller.ports import Done, DropItem, Fence, InventoryItem, NoOp, Outcome
+from weightctl.controller.store.loading import StoredEntry
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+PASSES_PER_INSTANT_MAX = 60
+"""Passes over one revision without time passing; a fast loop may chain its bounded steps."""
+
+
+class Judge:
+    """Hears everything; `world.violate` is told what may not be."""
+
+    def __init__(self, world: "World") -> None:
+        self.world = world
+        self.removal = Removal(world)
+        self.conclusions = Conclusions(world)
+        self.trust: dict[int, Trust] = {}
+        self._active: Counter[tuple[int, str]] = Counter()
+        self._instant: tuple[float, Counter[Identity]] = (0.0, Counter())
+
+    def trust_of(self, process: Process) -> Trust:
+        policy = self.world.policy
+        return self.trust.setdefault(
+            process.number, Trust(policy.settle_s, policy.mass_change_share)
+        )
+
+    # --- passes -----------------------------------------------------------------------------------
+
+    def pass_begins(self, process: Process, trace: PassTrace) -> None:
+        if trace.identity in process.passes:
+            self.world.violate("one-pass", f"two passes over {trace.identity} at once")
+        process.passes[trace.identity] = trace
+        now_s = self.world.loop.time()
+        if self._instant[0] != now_s:
+            self._instant = (now_s, Counter())
+        self._instant[1][trace.identity] += 1
+        if self._instant[1][trace.identity] > PASSES_PER_INSTANT_MAX:
+            self.world.violate("bounded", f"passes over {trace.identity} without a pause")
+        self.world.passes += 1
+
+    def pass_ends(self, process: Process, trace: PassTrace) -> None:
+        process.passes.pop(trace.identity, None)
+
+    def visible(self, process: Process, identity: Identity) -> None:
+        """Invariant 5: what the process shows is what the disk holds."""
+        if not process.alive or process.deposed:
+            return
+        state = process.store._engine.state
+        record = state.metadata.get(identity)
+        durable = self.world.ledger.records.get(identity)
+        if record != durable:
+            self.world.violate("durable-first", f"shown {record}, on disk {durable}")
+        for lease in state.active_leases(identity, 0):
+            if self.world.ledger.leases.get(lease.lease_id) != lease:
+                self.world.violate("durable-first", f"shown {lease}, which is not on disk")
+
+    # --- what was told ----------------------------------------------------------------------------
+
+    def answered(
+        self,
+        process: Process,
+        tier: str,
+        members: Members,
+        answer: TierObservation,
+        detail: Sequence[int],
+    ) -> None:
+        trace, now_s = PASS.get(), self.world.loop.time()
+        if len(answer.states) != len(members):
+            return  # no answer at all (invariant 12)
+        if detail:
+            if trace is not None:
+                for index in detail:
+                    found = answer.details.get(index)
+                    look = Look(
+                        now_s, answer.states[index], found.instance_id if found else "", answer.epoch
+                    )
+                    trace.looks[tier, members.keys[index]] = look
+            return
+        if trace is None:
+            return  # a sweep for drift, or a writer: the loop concludes nothing from it
+        trace.answers[tier] = (members, answer, now_s)
+        states = dict(zip(members.keys, answer.states, strict=True))
+        self.trust_of(process).answered(tier, members.group_id, states, answer.epoch, now_s)
+
+    def told(
+        self,
+        process: Process,
+        tier: str,
+        call: Call,
+        members: Sequence[Member],
+        outcomes: Sequence[Outcome],
+    ) -> None:
+        if len(outcomes) > len(members):
+            return
+        for member, outcome in zip(members, outcomes, strict=False):
+            if isinstance(outcome, Done | NoOp):
+                self.trust_of(process).made(
+                    tier, member.group_id, member.key, readable=call is Call.STORE
+                )
+
+    def verified(
+        self, process: Process, tier: str, members: Sequence[Member], outcomes: Sequence[Outcome]
+    ) -> None:
+        if len(outcomes) > len(members):
+            return
+        for member, outcome in zip(members, outcomes, strict=False):
+            self.removal.read_back(process, tier, member, outcome)
+
+    def listed(
+        self,
+        process: Process,
+        tier: str,
+        group_id: str | None,
+        listed: Mapping[str, Sequence[InventoryItem]],
+    ) -> None:
+        trace = PASS.get()
+        if trace is not None and group_id is not None:
+            trace.inventories[tier] = (bool(listed.get(group_id)), self.world.loop.time())
+
+    # --- primitives -------------------------------------------------------------------------------
+
+    @contextmanager
+    def sending(
+        self,
+        process: Process,
+        tier: str,
+        call: Call,
+        members: Sequence[Member],
+        fence: Fence | None,
+    ) -> Iterator[None]:
+        """A primitive leaves the process: invariants 4, 9 and 10."""
+        trace = PASS.get()
+        if trace is not None and trace.dry:
+            self.world.violate("dry-run", f"a dry run asked {tier} to {call}")
+        if trace is not None and fence is not None:
+            self._check_fence(process, trace, fence, f"{call} at {tier}")
+        place = (process.number, tier)
+        if trace is not None:
+            self._active[place] += 1
+            if self._active[place] > self.world.concurrency:
+                self.world.violate("bounded", f"{self._active[place]} batches at once at {tier}")
+            self.world.count_attempts(trace.identity, tier, call, len(members))
+        try:
+            yield
+        finally:
+            if trace is not None:
+                self._active[place] -= 1
+
+    def _check_fence(
+        self, process: Process, trace: PassTrace, fence: Fence, what: str
+    ) -> None:
+        store = process.store
+        record = store._engine.state.metadata.get(trace.identity)
+        if record is None:
+            self.world.violate("fence", f"{what} for a revision that is not known")
+            return
+        current = (store.holder, store.term, record.operation_id, record.metadata_generation)
+        carried = (fence.holder, fence.term, fence.operation_id, fence.generation)
+        if current != carried:
+            self.world.violate("fence", f"{what} carries {carried}, current is {current}")
+
+    def removing(
+        self, process: Process, tier: str, call: Call, batch: Sequence[DropItem]
+    ) -> None:
+        trace = PASS.get()
+        if trace is None:
+            return
+        group_id = batch[0].member.group_id if batch else ""
+        now_s, epochs = self.world.loop.time(), self.world.disk.epochs()
+        for name in self.world.media:
+            problem = self.trust_of(process).problem(name, group_id, epochs.get(name, ""), now_s)
+            if problem:
+                self.world.violate("settle", f"{call} at {tier} of {group_id}: {problem}")
+        self.removal.sent(process, trace, tier, call, batch)
+
+    # --- what has happened ------------------------------------------------------------------------
+
+    def added(self, tier: str, name: Name, stored: Stored) -> None:
+        self.world.changed(tier, name, "store")
+
+    def removed(self, tier: str, name: Name, stored: Stored, fence: Fence | None) -> None:
+        medium: SimMedium = self.world.media[tier]
+        if fence is not None:
+            if fence.term < medium.served_term:
+                self.world.violate("term", f"{tier} served term {fence.term} after a newer one")
+            medium.served_term = max(medium.served_term, fence.term)
+        self.removal.happened(tier, name, stored)
+        self.world.changed(tier, name, "remove")
+
+    def committed(self, process: Process, entries: Sequence[StoredEntry]) -> None:
+        for entry in entries:
+            before, upsert = self.world.ledger.absorb(entry)
+            if upsert is not None and before is not None:
+                self.conclusions.written(process, before, upsert)

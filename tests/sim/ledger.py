@@ -1,0 +1,125 @@
+"""What is durable, read back from the log of a simulated disk, and the rules that it must keep.
+
+Invariants 4, 6 and 7: a published reference never changes, a tombstone stays, generations and ids
+only grow, stored progress only grows. Written without the product's rules, only with its records.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from weightctl.controller.core.identity import Identity
+from weightctl.controller.core.oplog import LeaseDelete, LeaseUpsert, MetadataUpsert
+from weightctl.controller.core.records import (
+    COMPLETED,
+    Availability,
+    Operation,
+    ResidencyOperation,
+    RevisionLease,
+    RevisionMetadata,
+)
+from weightctl.controller.store.loading import StoredEntry
+
+Violate = Callable[[str, str], None]
+PUBLISHED = (Availability.READY, Availability.DEGRADED)
+_ORDER = {
+    Availability.IMPORTING: {Availability.READY, Availability.DELETING},
+    Availability.READY: {Availability.DEGRADED, Availability.DELETING},
+    Availability.DEGRADED: {Availability.READY, Availability.DELETING},
+    Availability.DELETING: {Availability.DELETED},
+    Availability.DELETED: set(),
+}
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The durable records, by the entries of the log."""
+
+    violate: Violate
+    records: dict[Identity, RevisionMetadata] = field(default_factory=dict)
+    leases: dict[int, RevisionLease] = field(default_factory=dict)
+    operations: dict[int, ResidencyOperation] = field(default_factory=dict)
+    last_lease_id: int = 0
+    last_operation_id: int = 0
+
+    def live_leases(self, identity: Identity, wall_ms: int) -> list[RevisionLease]:
+        return [
+            lease
+            for lease in self.leases.values()
+            if lease.identity == identity and lease.expires_at_ms > wall_ms
+        ]
+
+    def absorb(self, entry: StoredEntry) -> tuple[RevisionMetadata | None, MetadataUpsert | None]:
+        """Take an entry in and judge it; gives the record before and the entry of a record."""
+        match entry.payload:
+            case MetadataUpsert() as upsert:
+                before = self.records.get(upsert.metadata.identity)
+                self._record(before, upsert.metadata)
+                if upsert.operation is not None:
+                    self._operation(upsert.operation)
+                return before, upsert
+            case LeaseUpsert(lease=lease):
+                self._lease(lease)
+            case LeaseDelete(lease_id=lease_id):
+                self.leases.pop(lease_id, None)
+            case _:
+                self.violate("tombstone", f"a record was erased: {entry}")
+        return None, None
+
+    def _record(self, before: RevisionMetadata | None, after: RevisionMetadata) -> None:
+        self.records[after.identity] = after
+        if before is None:
+            if after.availability is not Availability.IMPORTING or after.metadata_generation != 1:
+                self.violate("generation", f"a revision begins as {after}")
+            return
+        name = str(before.identity)
+        if before.availability is Availability.DELETED:
+            self.violate("tombstone", f"{name} was changed after it was deleted: {after}")
+        moved = after.availability is not before.availability
+        if moved and after.availability not in _ORDER[before.availability]:
+            self.violate("transition", f"{name}: {before.availability!r} to {after.availability!r}")
+        step = after.metadata_generation - before.metadata_generation
+        same = (before.availability, before.residency, before.operation_id) == (
+            after.availability,
+            after.residency,
+            after.operation_id,
+        )
+        if step != (0 if same else 1):
+            self.violate("generation", f"{name}: generation moved by {step}: {before} to {after}")
+        frozen = before.availability is not Availability.IMPORTING
+        if frozen and before.manifest != after.manifest:
+            self.violate("frozen-reference", f"{name}: {before.manifest} to {after.manifest}")
+
+    def _lease(self, lease: RevisionLease) -> None:
+        known = self.leases.get(lease.lease_id)
+        if known is None and lease.lease_id <= self.last_lease_id:
+            self.violate("id", f"lease id {lease.lease_id} was used again")
+        if known is not None and known.expires_at_ms > lease.expires_at_ms:
+            self.violate("lease-shrinks", f"{known} to {lease}")
+        self.last_lease_id = max(self.last_lease_id, lease.lease_id)
+        self.leases[lease.lease_id] = lease
+
+    def _operation(self, operation: ResidencyOperation) -> None:
+        known = self.operations.get(operation.operation_id)
+        self.operations[operation.operation_id] = operation
+        if known is None:
+            if operation.operation_id <= self.last_operation_id:
+                self.violate("id", f"operation id {operation.operation_id} was used again")
+            self.last_operation_id = operation.operation_id
+            return
+        if known.message == COMPLETED and operation != known:
+            self.violate("progress", f"a finished operation changed: {operation}")
+        if (known.operation, known.target_residency) != (
+            operation.operation,
+            operation.target_residency,
+        ):
+            self.violate("progress", f"an operation changed its kind: {known} to {operation}")
+        backwards = (
+            operation.processed_members < known.processed_members
+            or operation.total_members < known.total_members
+        )
+        if backwards:
+            self.violate("progress", f"progress went back: {known} to {operation}")
+
+
+def has_operation(record: RevisionMetadata) -> bool:
+    return record.operation is not Operation.NONE

@@ -1,0 +1,132 @@
+"""An event loop with a clock of its own whose ready queue is shuffled by a seed.
+
+Time stands still while anything can run and then jumps to the next timer, so that a run is a
+function of its seed. There are no threads, sockets or signals in it. A task that keeps the loop
+busy without time passing is found out by a bound on the steps within one instant.
+"""
+
+import asyncio
+import heapq
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any
+
+STEPS_PER_INSTANT_MAX = 200_000
+
+
+class BusyLoopError(BaseException):
+    """Something spins: a bounded number of steps was made and no time has passed."""
+
+
+class SimTask(asyncio.Task[Any]):
+    """A task whose hash is its number, so that sets of tasks have the same order in every run."""
+
+    _number = 0
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        SimTask._number += 1
+        self.number = SimTask._number
+        super().__init__(*args, **kwargs)
+
+    def __hash__(self) -> int:
+        return self.number
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+class SimLoop(asyncio.BaseEventLoop):
+    """Runs everything in one thread on virtual time."""
+
+    _ready: list[asyncio.Handle]  # type: ignore[assignment]
+    _scheduled: list[asyncio.TimerHandle]
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._ready = []
+        self._chance = Random(seed).random
+        self._now_s = 1000.0
+        self.steps = 0
+        self._instant_steps = 0
+        self.set_task_factory(_new_task)
+
+    def time(self) -> float:
+        """Virtual seconds."""
+        return self._now_s
+
+    def skip(self, seconds: float) -> None:
+        """Let time jump ahead with nothing running in between, as on a suspended machine."""
+        self._now_s += seconds
+
+    def _run_once(self) -> None:
+        ready = self._ready
+        if not ready:
+            self._pass_time()
+        chosen = int(self._chance() * len(ready))
+        ready[chosen], ready[-1] = ready[-1], ready[chosen]
+        handle = ready.pop()
+        if handle._cancelled:  # type: ignore[attr-defined]
+            return
+        self.steps += 1
+        self._instant_steps += 1
+        if self._instant_steps > STEPS_PER_INSTANT_MAX:
+            raise BusyLoopError(f"{self._instant_steps} steps at {self._now_s}: {handle!r}")
+        handle._run()  # type: ignore[attr-defined]
+        if self._scheduled and self._scheduled[0].when() <= self._now_s:
+            self._ring()
+
+    def _pass_time(self) -> None:
+        scheduled = self._scheduled
+        while scheduled and scheduled[0]._cancelled:  # type: ignore[attr-defined]
+            heapq.heappop(scheduled)._scheduled = False  # type: ignore[attr-defined]
+        if not scheduled:
+            raise BusyLoopError("nothing will ever happen again")
+        self._now_s = max(self._now_s, scheduled[0].when())
+        self._instant_steps = 0
+        self._ring()
+
+    def _ring(self) -> None:
+        scheduled = self._scheduled
+        while scheduled and scheduled[0].when() <= self._now_s:
+            handle = heapq.heappop(scheduled)
+            handle._scheduled = False  # type: ignore[attr-defined]
+            if not handle._cancelled:  # type: ignore[attr-defined]
+                self._ready.append(handle)
+
+    def _process_events(self, event_list: object) -> None:
+        """There are none."""
+
+    def _write_to_self(self) -> None:
+        """Nobody waits outside."""
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:
+        """No thread: what would run in one runs here and now."""
+        del executor
+        future = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as error:  # noqa: BLE001 - it is the caller's
+            future.set_exception(error)
+        return future
+
+
+def _new_task(
+    loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any], **kwargs: Any
+) -> SimTask:
+    return SimTask(work, loop=loop, **kwargs)
+
+
+def run_simulated(main: Coroutine[Any, Any, Any], seed: int) -> Any:
+    """Run to the end on a loop of its own."""
+    SimTask._number = 0
+    loop = SimLoop(seed)
+    try:
+        return loop.run_until_complete(main)
+    finally:
+        leftovers = asyncio.all_tasks(loop)
+        for task in leftovers:
+            task.cancel()
+        if leftovers:
+            loop.run_until_complete(asyncio.gather(*leftovers, return_exceptions=True))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()

@@ -1,0 +1,330 @@
+"""One simulated process: the real store and the real loop between simulated ports.
+
+A kill cuts every port at once: from that step on nothing that the process does has an effect, and
+its tasks are cancelled only to tidy up. A process may also be cut off from its disk alone; then it
+goes on acting on what it knows, as a deposed leader does.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import anyio
+
+from tests.sim.clock import SimClock
+from tests.sim.disk import Hooks, open_store
+from tests.sim.script import COMMIT, Crash
+from weightctl.adapters.conformance.faults import Call, FaultyTier
+from weightctl.controller.core.identity import Identity
+from weightctl.controller.core.observation import Member, Members, TierObservation
+from weightctl.controller.core.tiers import TierCapacity
+from weightctl.controller.errors import TransientError
+from weightctl.controller.ports import (
+    DropItem,
+    Fence,
+    InventoryItem,
+    Limiter,
+    Outcome,
+    RangedReader,
+    StoreItem,
+)
+from weightctl.controller.runtime.controller import Controller
+from weightctl.controller.store.commit import Committed, Rejected, Uncertain
+from weightctl.controller.store.store import WeightMetadataStore
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True, eq=False)
+class Look:
+    """The last detailed answer about one replica."""
+
+    at_s: float
+    state: int
+    instance_id: str
+    epoch: str
+
+
+@dataclass(slots=True, eq=False)
+class PassTrace:
+    """What one pass, or one dry run, was told."""
+
+    identity: Identity
+    started_s: float
+    dry: bool = False
+    answers: dict[str, tuple[Members, TierObservation, float]] = field(default_factory=dict)
+    """The last whole look at each tier."""
+    looks: dict[tuple[str, str], Look] = field(default_factory=dict)
+    inventories: dict[str, tuple[bool, float]] = field(default_factory=dict)
+    """By tier: whether it listed anything, and when."""
+    lied: set[str] = field(default_factory=set)
+    """Tiers that told this pass something that is not so."""
+
+
+PASS: ContextVar[PassTrace | None] = ContextVar("PASS", default=None)
+
+
+class KilledError(TransientError):
+    """The process that asks is no longer there."""
+
+
+class Chance:
+    """`ports.Entropy` from a seed."""
+
+    def __init__(self, seed: str) -> None:
+        self._random = random.Random(seed)
+
+    def random(self) -> float:
+        return self._random.random()
+
+    def token(self, size_bytes: int) -> str:
+        return self._random.randbytes(size_bytes).hex()
+
+
+class Process:
+    """Store and loop of one start; `run` lives in a task of the world's."""
+
+    def __init__(self, world: "World", number: int) -> None:
+        self.world = world
+        self.number = number
+        self.clock = SimClock(world.loop)
+        self.alive = True
+        self.deposed = False
+        """Cut off from the disk; another process may have opened it."""
+        self.started = asyncio.Event()
+        self.ended = asyncio.Event()
+        self.scope = anyio.CancelScope()
+        self.passes: dict[Identity, PassTrace] = {}
+        self.tiers = [ProcessTier(self, network) for network in world.networks.values()]
+        self.store: WeightMetadataStore
+        self.controller: Controller
+
+    @property
+    def ready(self) -> bool:
+        """Whether it can be asked for something."""
+        return self.alive and self.started.is_set() and not self.deposed
+
+    def check(self) -> None:
+        """Raises KilledError after a kill."""
+        if not self.alive:
+            raise KilledError("the process was killed")
+
+    async def run(self) -> None:
+        entropy = Chance(f"{self.world.script.seed}/{self.number}")
+        try:
+            with self.scope:
+                async with open_store(
+                    self.world.disk, clock=self.clock, entropy=entropy, hooks=JournalHooks(self)
+                ) as self.store:
+                    self.controller = Controller(
+                        self.store,
+                        self.tiers,
+                        clock=self.clock,
+                        entropy=entropy,
+                        policy=self.world.policy,
+                        settings=self.world.settings,
+                    )
+                    self._watch()
+                    async with self.controller:
+                        self.started.set()
+                        await self.controller.run_until_stopped()
+        except Exception as error:  # noqa: BLE001 - judged by the world
+            if self.alive:
+                self.world.process_failed(self, error)
+        finally:
+            self.alive = False
+            self.ended.set()
+
+    def kill(self) -> None:
+        """From now on nothing of it has an effect."""
+        if self.alive:
+            self.alive = False
+            self.world.note(f"kill process {self.number}")
+            self.scope.cancel()
+            self.world.killed(self)
+
+    def _watch(self) -> None:
+        """Let the judges see each pass, and each change when it becomes visible."""
+        reconciler: Any = self.controller._reconciler
+        reconcile, ask = reconciler.reconcile, reconciler.ask
+
+        async def watched(identity: Identity) -> Any:
+            trace = PassTrace(identity, self.world.loop.time())
+            self.world.judge.pass_begins(self, trace)
+            token = PASS.set(trace)
+            try:
+                return await reconcile(identity)
+            finally:
+                PASS.reset(token)
+                self.world.judge.pass_ends(self, trace)
+
+        async def asked(identity: Identity) -> Any:
+            token = PASS.set(PassTrace(identity, self.world.loop.time(), dry=True))
+            try:
+                return await ask(identity)
+            finally:
+                PASS.reset(token)
+
+        reconciler.reconcile, reconciler.ask = watched, asked
+        self.store.subscribe(partial(self.world.judge.visible, self))
+
+
+class JournalHooks(Hooks):
+    """What happens around the transactions of one process."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    async def before(self, kind: str) -> Committed | Rejected | Uncertain | None:
+        process, world = self._process, self._process.world
+        await world.latency()
+        process.check()
+        if kind != "commit":
+            return None
+        self._fault = fault = world.incident(COMMIT)
+        if process.deposed:
+            return Rejected(why="Deposed: another process owns the directory", todo="")
+        match fault.kind if fault else "":
+            case Crash.KILL_BEFORE:
+                process.kill()
+                process.check()
+            case Crash.REFUSED:
+                return Rejected(why="DiskFull: injected", todo="")
+            case Crash.UNCERTAIN_LOST:
+                return Uncertain(why="CommitUncertain: injected")
+            case Crash.SLOW if fault is not None:
+                await asyncio.sleep(fault.amount)
+                process.check()
+        return None
+
+    async def after(self, kind: str, outcome: object) -> object:
+        process = self._process
+        if kind != "commit":
+            return outcome
+        process.world.committed(process)
+        match self._fault.kind if self._fault else "":
+            case Crash.KILL_AFTER:
+                process.kill()
+            case Crash.UNCERTAIN_KEPT:
+                outcome = Uncertain(why="CommitUncertain: injected")
+        await process.world.latency()
+        process.check()
+        return outcome
+
+
+class ProcessTier:
+    """A tier as one process sees it: what it is told and what it does is judged here."""
+
+    def __init__(self, process: Process, network: FaultyTier) -> None:
+        self._process = process
+        self._world = process.world
+        self._network = network
+        self.profile = network.profile
+        self.name = network.profile.name
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        """The tier outlives the process."""
+
+    async def _call(self, call: Call, run: Callable[[], Awaitable[T]]) -> T:
+        process, world = self._process, self._world
+        process.check()
+        await world.gate(self.name)
+        await world.latency()
+        process.check()
+        fault = world.incident(f"{self.name}.{call}")
+        if fault is not None and fault.kind == Crash.KILL_BEFORE:
+            process.kill()
+            process.check()
+        world.pending, world.calling = fault, process
+        result = await run()
+        if fault is not None and fault.kind == Crash.KILL_AFTER:
+            process.kill()
+        process.check()
+        await world.latency()
+        process.check()
+        world.tell(fault, self.name)
+        return result
+
+    async def observe(self, members: Members, *, detail: Sequence[int] = ()) -> TierObservation:
+        answer = await self._call(
+            Call.OBSERVE, partial(self._network.observe, members, detail=detail)
+        )
+        self._world.judge.answered(self._process, self.name, members, answer, detail)
+        return answer
+
+    async def store(
+        self, batch: Sequence[StoreItem], fence: Fence, *, limit: Limiter | None = None
+    ) -> Sequence[Outcome]:
+        members = [item.member for item in batch]
+        with self._world.judge.sending(self._process, self.name, Call.STORE, members, fence):
+            outcomes = await self._call(
+                Call.STORE, partial(self._network.store, batch, fence, limit=limit)
+            )
+        self._world.judge.told(self._process, self.name, Call.STORE, members, outcomes)
+        return outcomes
+
+    async def drop(self, batch: Sequence[DropItem], fence: Fence) -> Sequence[Outcome]:
+        return await self._remove(Call.DROP, batch, fence, self._network.drop)
+
+    async def quarantine(self, batch: Sequence[DropItem], fence: Fence) -> Sequence[Outcome]:
+        return await self._remove(Call.QUARANTINE, batch, fence, self._network.quarantine)
+
+    async def _remove(
+        self,
+        call: Call,
+        batch: Sequence[DropItem],
+        fence: Fence,
+        run: Callable[[Sequence[DropItem], Fence], Awaitable[Sequence[Outcome]]],
+    ) -> Sequence[Outcome]:
+        members = [item.member for item in batch]
+        judge = self._world.judge
+        with judge.sending(self._process, self.name, call, members, fence):
+            judge.removing(self._process, self.name, call, batch)
+            outcomes = await self._call(call, partial(run, batch, fence))
+        judge.told(self._process, self.name, call, members, outcomes)
+        return outcomes
+
+    def open(self, member: Member) -> AbstractAsyncContextManager[RangedReader]:
+        return self._open(member)
+
+    @asynccontextmanager
+    async def _open(self, member: Member) -> Any:
+        self._process.check()
+        await self._world.gate(self.name)
+        await self._world.latency()
+        self._process.check()
+        async with self._network.open(member) as reader:
+            self._process.check()
+            yield reader
+
+    async def verify(
+        self, batch: Sequence[Member], *, limit: Limiter | None = None
+    ) -> Sequence[Outcome]:
+        with self._world.judge.sending(self._process, self.name, Call.VERIFY, batch, None):
+            outcomes = await self._call(
+                Call.VERIFY, partial(self._network.verify, batch, limit=limit)
+            )
+        self._world.judge.verified(self._process, self.name, batch, outcomes)
+        return outcomes
+
+    async def inventory(self, group_id: str | None = None) -> Mapping[str, Sequence[InventoryItem]]:
+        listed = await self._call(Call.INVENTORY, partial(self._network.inventory, group_id))
+        self._world.judge.listed(self._process, self.name, group_id, listed)
+        return listed
+
+    async def capacity(self) -> TierCapacity:
+        return await self._call(Call.CAPACITY, self._network.capacity)
+
+    def map_path(self, member: Member) -> str | None:
+        return self._network.map_path(member)

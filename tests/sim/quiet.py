@@ -1,0 +1,205 @@
+"""Invariant 11 as an oracle: when the faults are over everything converges, then nothing moves.
+
+After the last fault each effective primitive makes a well-founded measure of its revision smaller;
+the revision is at rest within a bound computed from what is left to do; and then nothing is written
+for several rounds. A revision that the world has truly robbed of its last copy may stay as it is.
+"""
+
+import asyncio
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from tests.sim.media import is_good
+from tests.sim.subjects import Subject
+from weightctl.adapters.conformance.faults import Call
+from weightctl.adapters.conformance.reference import Name
+from weightctl.controller.core.identity import Identity
+from weightctl.controller.core.records import (
+    Availability,
+    Operation,
+    Residency,
+    RevisionMetadata,
+)
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+FIXED_WAITS_S = 60 + 25 + 40 + 2 * 4 + 20 + 20 + 10 + 2 * 20 + 8
+"""Silence of a tier, a lease, an abandoned import, settling, waits, parking, rounds, backoff."""
+PARKED_S = 25.0
+"""A revision that is robbed of a member still does what it can for the others."""
+STEP_S = 3.0
+REST_S = 3 * 20.0
+"""Three rounds of looking for drift."""
+ATTEMPTS_PER_COPY = 8
+PUBLISHED = (Availability.READY, Availability.DEGRADED)
+
+
+async def come_to_rest(world: "World") -> None:
+    """End all faults, then see the world converge and stay."""
+    await _end_faults(world)
+    while world.background:
+        await asyncio.sleep(0.5)
+    measure = Measure(world)
+    world.measure_now, world.count_attempts = measure.changed, measure.attempted  # type: ignore[method-assign]
+    until_s = world.loop.time() + FIXED_WAITS_S + STEP_S * measure.total()
+    while waiting := _unrest(world):
+        if world.loop.time() > until_s:
+            world.violate("convergence", "; ".join(waiting))
+            return
+        await asyncio.sleep(1.0)
+    await asyncio.sleep(REST_S)
+    if world.loop.time() - world.moved_s < REST_S - 2.0:
+        age_s = world.loop.time() - world.moved_s
+        world.violate("quiet", f"something was written {age_s:.1f} s ago, after all was at rest")
+
+
+async def _end_faults(world: "World") -> None:
+    world.faulty = False
+    world.note("the faults are over")
+    for event in world.clogged.values():
+        event.set()
+    world.clogged.clear()
+    for medium in world.media.values():
+        medium.away = False
+    for process in world.processes:
+        process.clock.start_wall()
+        if process.deposed:
+            process.kill()
+    leader = world.leader
+    if leader is not None and not leader.store.healthy:
+        leader.kill()
+    while (leader := world.leader) is None:
+        await asyncio.sleep(0.5)
+    leader.controller.set_policy(world.policy)
+
+
+def _unrest(world: "World") -> list[str]:
+    """What is not at rest, and why."""
+    reasons = [_why(world, subject) for subject in world.subjects.values()]
+    leases = [f"lease {lease_id} is not erased" for lease_id in world.ledger.leases]
+    return [reason for reason in reasons if reason] + leases
+
+
+def _why(world: "World", subject: Subject) -> str:
+    """Why the revision is not at rest; empty when it is."""
+    record = world.ledger.records.get(subject.identity)
+    if record is None:
+        return ""
+    name = f"{subject.identity}"
+    if record.availability is Availability.DELETED:
+        return ""
+    if record.availability not in PUBLISHED:
+        return f"{name} is {record.availability.name}"
+    if record.operation is not Operation.NONE:
+        robbed = any(not world.good_copies(member) for member in subject.members.values())
+        robbed = robbed and world.loop.time() - world.moved_s > PARKED_S
+        return "" if robbed else f"{name} is {record.operation.name}: {_told(world, subject)}"
+    seen = _summary(world, subject)
+    if world.known_wrong(subject.identity) or seen == (record.availability, record.residency):
+        return ""
+    return f"{name} is written as {record.availability!r} {record.residency!r}, but is {seen}"
+
+
+def _told(world: "World", subject: Subject) -> str:
+    leader = world.leader
+    if leader is None:
+        return "nobody leads"
+    conditions = leader.controller.conditions(subject.identity)
+    return ", ".join(f"{c.type}={c.status} {c.reason} {c.message}" for c in conditions)
+
+
+def _summary(world: "World", subject: Subject) -> tuple[Availability, Residency]:
+    """What the tiers truly show, by the contract's rules (4.3)."""
+    hot, cold = [], []
+    for member in subject.members.values():
+        where = [
+            world.specs[tier].hot for tier, medium in world.media.items() if medium.seen(member)
+        ]
+        hot.append(True in where)
+        cold.append(False in where)
+    some = [warm or kept for warm, kept in zip(hot, cold, strict=True)]
+    availability = Availability.READY if all(some) else Availability.DEGRADED
+    if not any(some):
+        return availability, Residency.ABSENT
+    if all(hot):
+        return availability, Residency.HOT
+    if all(cold) and not any(hot):
+        return availability, Residency.COLD
+    return availability, Residency.MIXED
+
+
+class Measure:
+    """How far each revision is from its target; every effective step makes it smaller."""
+
+    def __init__(self, world: "World") -> None:
+        self.world = world
+        self._attempts: Counter[Identity] = Counter()
+        self._last: dict[tuple[str, int], int] = {}
+        for subject in world.subjects.values():
+            self._note(subject)
+
+    def total(self) -> int:
+        """What is left to do, over all revisions, whatever else is asked of them."""
+        return sum(self._last.values()) + 4 * sum(
+            len(subject.members) for subject in self.world.subjects.values()
+        )
+
+    def _note(self, subject: Subject) -> None:
+        record = self.world.ledger.records.get(subject.identity)
+        if record is not None:
+            self._last[subject.group_id, record.operation_id] = self._of(subject, record)
+
+    def changed(self, tier: str, name: Name, what: str) -> None:
+        subject = self.world.by_group.get(name[0])
+        record = None if subject is None else self.world.ledger.records.get(subject.identity)
+        if subject is None or record is None:
+            return
+        key = (subject.group_id, record.operation_id)
+        now = self._of(subject, record)
+        before = self._last.get(key)
+        self._last[key] = now
+        if before is not None and now >= before:
+            step = f"{what} of {name[1][-12:]} at {tier}"
+            self.world.violate("measure", f"{step}: {before} to {now} during {record.operation!r}")
+
+    def attempted(self, identity: Identity, tier: str, call: Call, count: int) -> None:
+        self._attempts[identity] += count
+        members = len(self.world.subjects[identity].members)
+        bound = ATTEMPTS_PER_COPY * members * len(self.world.media) + 40
+        if self._attempts[identity] > bound:
+            self.world.violate("bounded", f"{self._attempts[identity]} attempts for {identity}")
+
+    def _of(self, subject: Subject, record: RevisionMetadata) -> int:
+        held = [
+            (tier, name, stored)
+            for tier, medium in self.world.media.items()
+            for name, stored in medium.every()
+            if name[0] == subject.group_id
+        ]
+        if record.availability not in PUBLISHED:
+            return len(held)
+        copies: dict[str, list[bool]] = {key: [] for key in subject.members}
+        bad = 0
+        for tier, name, stored in held:
+            member = subject.members.get(name[1])
+            if member is None or stored.hidden:
+                continue
+            if is_good(stored, member):
+                copies[name[1]].append(self.world.specs[tier].hot)
+            else:
+                bad += 1
+        return bad + sum(self._missing(record.operation, where) for where in copies.values())
+
+    def _missing(self, operation: Operation, where: list[bool]) -> int:
+        hot, cold = where.count(True), where.count(False)
+        match operation:
+            case Operation.EVICTING:
+                return hot + (cold == 0)
+            case Operation.REHYDRATING:
+                return int(hot == 0)
+            case Operation.REPAIRING:
+                wanted = min(self.world.policy.cold_copies, 2)
+                return max(wanted - cold, 0) + (hot == 0)
+            case _:
+                return 0

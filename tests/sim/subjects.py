@@ -1,0 +1,41 @@
+"""The revisions of a simulation: what belongs to each, and what its users remember."""
+
+from dataclasses import dataclass, field
+
+from tests.sim.script import Setting
+from tests.support.loop_rig import contents, identity, members_of, reference_of
+from weightctl.controller.core.identity import Identity, payload_group_id
+from weightctl.controller.core.observation import Member
+from weightctl.controller.core.records import ManifestReference
+
+
+@dataclass(slots=True, eq=False)
+class Subject:
+    """One revision."""
+
+    number: int
+    identity: Identity
+    data: dict[str, bytes]
+    members: dict[str, Member]
+    reference: ManifestReference
+    leases: list[int] = field(default_factory=list)
+    """Ids that its readers hold, or have forgotten to release."""
+    heard_s: float = 0.0
+    """When its writer last gave a sign of life."""
+    aborted: bool = False
+
+    @property
+    def group_id(self) -> str:
+        return payload_group_id(self.identity)
+
+
+def new_subject(number: int, setting: Setting) -> Subject:
+    of = identity(number)
+    data = contents(of, setting.payloads, max(setting.size_bytes, 1), empty=setting.payloads // 3)
+    return Subject(
+        number=number,
+        identity=of,
+        data=data,
+        members={member.key: member for member in members_of(of, data)},
+        reference=reference_of(of, data),
+    )
