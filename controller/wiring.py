@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import logging
 from contextlib import AsyncExitStack, asynccontextmanager
+from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, cast
 
@@ -154,6 +155,37 @@ def runtime_settings(config: Config) -> RuntimeSettings:
         observer=ObserverOptions(**config.section("observer")),
         tiers={tier.name: TierLimits(**tier.limits) for tier in config.tiers},
     )
+
+
+def reload(app: App, config: Config) -> None:
+    """Use another policy and other limits of the tiers from now on; the rest needs a restart."""
+    app.policy = config.policy()
+    app.loop().set_policy(app.policy)
+    app.loop().set_limits(runtime_settings(config).tiers)
+
+
+@asynccontextmanager
+async def exported_metrics(config: Config, app: App) -> AsyncIterator[None]:
+    """Send metrics for the length of the block, where the configuration says where to.
+
+    Raises ConfigError when the exporter is not installed.
+    """
+    endpoint = str(config.values["telemetry.otlp_endpoint"])
+    if not endpoint:
+        yield
+        return
+    try:
+        found = import_module("opentelemetry.exporter.otlp.proto.http.metric_exporter")
+    except ImportError as error:
+        raise ConfigError(
+            "telemetry.otlp_endpoint", f"{ConfigError.reason}: {error}", "install weightctl[otel]"
+        ) from error
+    from weightctl.controller.telemetry.export import exporting
+
+    interval_s = float(config.section("telemetry")["interval_s"])
+    exporter = found.OTLPMetricExporter(endpoint=endpoint)
+    async with exporting(app.loop().metrics.samples, exporter, interval_s=interval_s):
+        yield
 
 
 async def survey(config: Config, verb: str, params: Mapping[str, Any]) -> doc.Document:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from weightctl.controller.weightstore.facade import WeightStore
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class App:
     """Built by the composition root; everything in it is open."""
 
@@ -32,6 +32,7 @@ class App:
     weights: WeightStore
     clock: Clock
     policy: Policy
+    """May be replaced while the loop runs."""
     lease_ttl_ms: int
     """Of a lease for which nobody says otherwise."""
     controller: Controller | None

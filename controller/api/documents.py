@@ -351,6 +351,26 @@ class Diagnosis(Document):
     checks: list[CheckFields]
 
 
+class Health(Document):
+    """How a running loop is doing; `doctor` asks for it over the control socket.
+
+    `problems` are by service, `tiers` by tier and empty for one that answers; `due`, `delayed` and
+    `active` count queued revisions, `stuck`, `failing` and `lost` those that need a person.
+    """
+
+    ready: bool
+    problems: dict[str, str]
+    tiers: dict[str, str]
+    due: int
+    delayed: int
+    active: int
+    oldestWaitSeconds: float
+    stuck: int
+    failing: int
+    lost: int
+    driftRoundAgeSeconds: float | None
+
+
 class DemoStep(TypedDict):
     """One step of the demo: what was verified, how long it took, what the tiers hold after it."""
 
@@ -412,6 +432,7 @@ KINDS: dict[str, type] = {
         Error,
         ExitCodes,
         Explanation,
+        Health,
         Import,
         Keys,
         Lease,

@@ -113,6 +113,7 @@ PARAMS: dict[str, type[BaseModel]] = {
     "plan": Some,
     "explain": One,
     "tiers": Nothing,
+    "health": Nothing,
     "evict": Change,
     "rehydrate": Change,
     "repair": Repair,

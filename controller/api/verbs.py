@@ -111,6 +111,11 @@ async def _follow(
     return views.revision(view, app.store.operation(identity=asked.identity))
 
 
+async def health(app: App, _: requests.Nothing, __: Emit) -> doc.Health:
+    """How the running loop is doing."""
+    return views.health(app.loop().health())
+
+
 # --- leases, snapshots ----------------------------------------------------------------------------
 
 
@@ -167,6 +172,7 @@ _HANDLERS: dict[str, Handler] = {
     "rehydrate": rehydrate,
     "repair": repair,
     "delete": delete,
+    "health": health,
     "import": transfer.import_,
     "load": transfer.load,
     "lease acquire": lease_acquire,

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         Snapshot,
     )
     from weightctl.controller.core.tiers import TierCapacity, TierProfile
+    from weightctl.controller.runtime.health import Health
 
 API_VERSION: Final = "weightctl/v1"
 
@@ -215,6 +216,25 @@ def tier(profile: TierProfile, capacity: TierCapacity | None, problem: str) -> d
         "freeBytes": None if capacity is None else capacity.free_bytes,
         "totalBytes": None if capacity is None else capacity.total_bytes,
         "problem": problem,
+    }
+
+
+def health(found: Health) -> doc.Health:
+    """How the running loop is doing."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Health",
+        "ready": found.ready,
+        "problems": found.problems,
+        "tiers": found.tiers,
+        "due": found.due,
+        "delayed": found.delayed,
+        "active": found.active,
+        "oldestWaitSeconds": found.oldest_wait_s,
+        "stuck": found.stuck,
+        "failing": found.failing,
+        "lost": found.lost,
+        "driftRoundAgeSeconds": found.drift_round_age_s,
     }
 
 

@@ -154,6 +154,22 @@ SETTINGS: tuple[Setting, ...] = (
         5.0,
         "a tier that has not answered by then is unknown",
     ),
+    _setting(
+        "log.level",
+        values.one_of("debug", "info", "warning", "error"),
+        "info",
+        "what `weightctl run` logs at least",
+    ),
+    _setting(
+        "log.format", values.one_of("line", "json"), "line", "one event a line, as text or JSON"
+    ),
+    _setting(
+        "telemetry.otlp_endpoint",
+        values.optional_text,
+        "",
+        "URL that metrics are sent to (OTLP over HTTP); empty: none are",
+    ),
+    _setting("telemetry.interval_s", values.seconds(1, 3600), 15.0, "how often metrics are sent"),
 )
 
 TIER_LIMITS: tuple[Setting, ...] = (

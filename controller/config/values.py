@@ -46,6 +46,17 @@ def flag(value: object) -> bool:
     raise ValueError("it must be true or false")
 
 
+def one_of(*known: str) -> Callable[[object], str]:
+    """One of the known words."""
+
+    def parse(value: object) -> str:
+        if isinstance(value, str) and value in known:
+            return value
+        raise ValueError(f"it must be one of {', '.join(known)}")
+
+    return parse
+
+
 def integer(low: int, high: int) -> Callable[[object], int]:
     """A whole number from `low` to `high`."""
 

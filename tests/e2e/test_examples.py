@@ -22,7 +22,7 @@ PRINTS = {
     ],
     "tier_plugin": ["COLD: the cupboard holds"],
 }
-LIBRARY = {"small_model"}
+LIBRARY = {"picture", "small_model"}
 
 
 def test_every_example_is_run() -> None:

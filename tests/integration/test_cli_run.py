@@ -1,7 +1,9 @@
 """`weightctl run` and the verbs that are sent to it: one holder, many askers, kills and signals."""
 
+import json
 import signal
 import subprocess
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -26,7 +28,7 @@ def test_verbs_are_carried_out_by_the_running_controller(tmp_path: Path) -> None
         cli.run("lease", "release", str(lease["leaseId"]))
         assert cli.json("load", IDENTITY, str(tmp_path / "out"))["bytesByTier"].keys() == {"memory"}
         assert len(cli.json("tiers")["items"]) == 4
-        assert "answers" in cli.run("doctor").out
+        assert "`weightctl run` is ready" in cli.run("doctor").out
         cli.json("snapshot", "save", str(tmp_path / "snap"))
         refused = cli.run("snapshot", "restore", str(tmp_path / "snap"), "--yes", code=2)
         assert "stop `weightctl run` first" in refused.err
@@ -53,7 +55,7 @@ def test_a_second_controller_is_refused_with_the_pid_of_the_first(tmp_path: Path
 
 def test_an_operation_goes_on_after_the_controller_was_killed(tmp_path: Path) -> None:
     cli = Cli(tmp_path, extra=PAUSED)
-    cli.imported()
+    cli.ready()
     with cli.running() as child:
         assert cli.json("evict", IDENTITY)["operation"]["operation"] == "EVICTING"
         assert "Paused" in cli.run("explain", IDENTITY).out
@@ -68,7 +70,7 @@ def test_an_operation_goes_on_after_the_controller_was_killed(tmp_path: Path) ->
 
 def test_an_asker_whose_controller_dies_is_told_that_the_outcome_is_unknown(tmp_path: Path) -> None:
     cli = Cli(tmp_path, extra=PAUSED)
-    cli.imported()
+    cli.ready()
     with cli.running() as child:
         asker = subprocess.Popen(
             cli.command(*WAITING), env=cli.environ(), stderr=subprocess.PIPE, text=True
@@ -83,7 +85,7 @@ def test_an_asker_whose_controller_dies_is_told_that_the_outcome_is_unknown(tmp_
 
 def test_an_asker_that_goes_away_leaves_the_operation_running(tmp_path: Path) -> None:
     cli = Cli(tmp_path, extra=PAUSED)
-    cli.imported()
+    cli.ready()
     with cli.running():
         with subprocess.Popen(
             cli.command(*WAITING), env=cli.environ(), stderr=subprocess.PIPE, text=True
@@ -94,6 +96,47 @@ def test_an_asker_that_goes_away_leaves_the_operation_running(tmp_path: Path) ->
             assert asker.wait(PATIENCE_S) == 130
         assert cli.json("get", IDENTITY)["operation"]["operation"] == "EVICTING"
         assert cli.json("tiers")["items"]
+
+
+def test_a_new_policy_is_used_without_a_restart(tmp_path: Path) -> None:
+    cli = Cli(tmp_path, extra=PAUSED)
+    cli.ready()
+    with cli.running() as child:
+        cli.run("evict", IDENTITY)
+        assert cli.json("explain", IDENTITY)["observed"]
+        good = cli.config.read_text()
+        cli.config.write_text(good.replace("paused", "pased"))
+        child.send_signal(signal.SIGHUP)
+        cli.wait(lambda: "configuration not reloaded" in cli.log(), cli.log)
+        assert "did you mean policy.paused?" in cli.log()
+        cli.config.write_text(good.replace("paused = true", "paused = false"))
+        child.send_signal(signal.SIGHUP)
+        assert cli.json(*WAITING)["residency"] == "COLD"
+        assert "configuration reloaded" in cli.log()
+
+
+def test_a_second_signal_leaves_at_once(tmp_path: Path) -> None:
+    cli = Cli(tmp_path, extra="[run]\ndrain_s = 3600\n")
+    cli.ready()
+    with cli.running() as child:
+        child.send_signal(signal.SIGTERM)
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(PATIENCE_S) == 0
+    assert cli.json("oplog", "verify")["ok"]
+
+
+def test_the_log_is_json_where_asked_for(tmp_path: Path) -> None:
+    cli = Cli(tmp_path, extra='[log]\nformat = "json"\n')
+    with cli.running():
+        pass
+    lines = [json.loads(line) for line in cli.log().splitlines()]
+    assert any("ready" in line["message"] for line in lines)
+
+
+def test_metrics_need_their_exporter_to_be_installed(tmp_path: Path) -> None:
+    cli = Cli(tmp_path, extra='[telemetry]\notlp_endpoint = "http://127.0.0.1:1/v1/metrics"\n')
+    if find_spec("opentelemetry.exporter") is None:
+        assert "install weightctl[otel]" in cli.run("run", code=2).err
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -107,7 +150,7 @@ def test_a_signal_ends_the_controller_cleanly(tmp_path: Path, number: int) -> No
 
 def test_a_verb_waits_for_a_controller_that_is_starting(tmp_path: Path) -> None:
     cli = Cli(tmp_path)
-    cli.imported()
+    cli.ready()
     with (tmp_path / "run.log").open("ab") as log:
         child = subprocess.Popen(cli.command("run"), env=cli.environ(), stderr=log)
     try:

@@ -54,7 +54,7 @@ def test_the_whole_life_of_a_revision_without_a_running_controller(cli: Cli) -> 
 
 
 def test_the_verbs_that_only_ask(cli: Cli) -> None:
-    cli.imported()
+    cli.ready()
     listed = cli.json("list")
     assert [row["identity"] for row in listed["items"]] == [IDENTITY]
     assert cli.json("list", "prod/model")["items"] == listed["items"]
@@ -112,7 +112,7 @@ def test_questions_make_neither_a_state_directory_nor_a_tier(tmp_path: Path) -> 
 
 
 def test_a_dry_run_is_refused_where_the_real_verb_would_be(cli: Cli) -> None:
-    cli.imported()
+    cli.ready()
     assert (
         "STALE" in cli.run("evict", IDENTITY, "--dry-run", "--expected-generation", "9", code=4).err
     )
@@ -142,14 +142,14 @@ def test_a_dry_run_is_refused_where_the_real_verb_would_be(cli: Cli) -> None:
 def test_a_refusal_has_its_exit_code_and_leaves_stdout_empty(
     cli: Cli, words: tuple[str, ...], code: int, said: str
 ) -> None:
-    cli.imported()
+    cli.ready()
     ran = cli.run(*words, code=code, cwd=cli.folder)
     assert said in ran.err
     assert ran.out == ""
 
 
 def test_an_unwaited_operation_is_recorded_and_carried_out_later(cli: Cli) -> None:
-    cli.imported()
+    cli.ready()
     ran = cli.run("evict", IDENTITY, "-o", "json")
     assert ran.document["operation"]["operation"] == "EVICTING"
     assert "`weightctl run`, or the same verb with --wait" in ran.err
@@ -160,7 +160,7 @@ def test_an_unwaited_operation_is_recorded_and_carried_out_later(cli: Cli) -> No
 
 
 def test_a_plan_has_an_exit_code_for_scripts(cli: Cli) -> None:
-    cli.imported()
+    cli.ready()
     detailed = ("plan", IDENTITY, "--detailed-exitcode")
     cli.run(*detailed, code=0)
     cli.run("evict", IDENTITY)
@@ -171,7 +171,7 @@ def test_a_plan_has_an_exit_code_for_scripts(cli: Cli) -> None:
 
 
 def test_leases_hold_off_and_let_go(cli: Cli) -> None:
-    cli.imported()
+    cli.ready()
     lease = cli.json("lease", "acquire", IDENTITY, "--holder", "reader", "--ttl", "1h")
     number = str(lease["leaseId"])
     assert cli.run("lease", "list", "-o", "name").out == f"{number}\n"
@@ -188,7 +188,7 @@ def test_leases_hold_off_and_let_go(cli: Cli) -> None:
 
 
 def test_destructive_verbs_need_a_yes_where_nobody_can_be_asked(cli: Cli) -> None:
-    cli.imported()
+    cli.ready()
     cli.run("snapshot", "save", str(cli.folder / "snap"))
     before = tree(cli.folder)
     for words in (("delete", IDENTITY), ("snapshot", "restore", str(cli.folder / "snap"))):
@@ -203,7 +203,7 @@ def test_destructive_verbs_need_a_yes_where_nobody_can_be_asked(cli: Cli) -> Non
 def test_on_a_terminal_a_destructive_verb_asks(
     cli: Cli, answer: str, code: int, availability: str
 ) -> None:
-    cli.imported()
+    cli.ready()
     ours, theirs = pty.openpty()
     child = subprocess.Popen(
         cli.command("delete", IDENTITY), env=cli.environ(), stdin=theirs, stderr=theirs
@@ -219,7 +219,7 @@ def test_on_a_terminal_a_destructive_verb_asks(
 
 
 def test_an_import_that_was_not_finished_is_deleted_by_delete(cli: Cli) -> None:
-    cli.imported()
+    cli.ready()
     store = "weightctl.controller.store.store"
     begin = (
         "import asyncio, sys; from weightctl.controller.clock import *\n"
@@ -237,7 +237,7 @@ def test_an_import_that_was_not_finished_is_deleted_by_delete(cli: Cli) -> None:
 
 
 def test_a_snapshot_is_saved_verified_and_restored(cli: Cli) -> None:
-    cli.imported()
+    cli.ready()
     file = str(cli.folder / "snap")
     saved = cli.json("snapshot", "save", file)
     assert cli.json("snapshot", "verify", file) == {**saved, "action": "verified"}
@@ -253,7 +253,7 @@ def test_a_snapshot_is_saved_verified_and_restored(cli: Cli) -> None:
 
 
 def test_a_damaged_op_log_is_found_and_reading_goes_on(cli: Cli) -> None:
-    cli.imported()
+    cli.ready()
     (file,) = cli.state_dir.glob("*.db")
     with sqlite3.connect(file) as connection:
         connection.execute(
@@ -267,8 +267,28 @@ def test_a_damaged_op_log_is_found_and_reading_goes_on(cli: Cli) -> None:
     assert "warning" in ran.err
 
 
+def test_a_full_tier_has_an_exit_code_of_its_own(tmp_path: Path) -> None:
+    cli = Cli(tmp_path)
+    cli.config.write_text(f"{cli.config.read_text()}\ncapacity_bytes = 9\n")
+    assert "local_disk" in cli.run("import", IDENTITY, str(cli.model), code=7).err
+
+
+def test_wrong_bytes_in_the_only_copy_are_an_integrity_error(cli: Cli) -> None:
+    cli.ready()
+    cli.run("evict", IDENTITY, "--wait")
+    replicas = [path for path in (cli.folder / "local_disk").rglob("*") if path.is_file()]
+    largest = max(replicas, key=lambda path: path.stat().st_size)
+    largest.chmod(0o600)
+    content = bytearray(largest.read_bytes())
+    content[-1] ^= 1
+    largest.write_bytes(content)
+    ran = cli.run("load", IDENTITY, str(cli.folder / "out"), code=8)
+    assert ran.err.startswith("error: ")
+    assert not (cli.folder / "out" / "model.safetensors").exists()
+
+
 def test_a_held_state_directory_without_a_controller_names_its_holder(cli: Cli) -> None:
-    cli.imported()
+    cli.ready()
     lock = DirectoryLock(cli.state_dir).acquire(0)
     try:
         ran = cli.run("evict", IDENTITY, code=12)
@@ -278,7 +298,7 @@ def test_a_held_state_directory_without_a_controller_names_its_holder(cli: Cli) 
 
 
 def test_a_reader_of_stdout_that_goes_away_is_no_fault(cli: Cli) -> None:
-    cli.imported()
+    cli.ready()
     with subprocess.Popen(
         cli.command("oplog", "show"),
         env=cli.environ(),
@@ -293,7 +313,7 @@ def test_a_reader_of_stdout_that_goes_away_is_no_fault(cli: Cli) -> None:
 
 
 def test_no_color_is_kept_on_a_terminal(cli: Cli) -> None:
-    cli.imported()
+    cli.ready()
     shown = {}
     for name, more in (("color", {"TERM": "xterm"}), ("plain", {"NO_COLOR": "1"})):
         ours, theirs = pty.openpty()
@@ -308,7 +328,7 @@ def test_no_color_is_kept_on_a_terminal(cli: Cli) -> None:
 
 
 def test_ctrl_c_ends_the_waiting_and_not_the_operation(cli: Cli) -> None:
-    cli.imported()
+    cli.ready()
     paused = (*cli.command("evict", IDENTITY, "--wait"), "--set", "policy.paused=true")
     with subprocess.Popen(paused, env=cli.environ(), stderr=subprocess.PIPE, text=True) as child:
         assert child.stderr is not None
@@ -320,7 +340,7 @@ def test_ctrl_c_ends_the_waiting_and_not_the_operation(cli: Cli) -> None:
 
 
 def test_a_timeout_ends_the_waiting_with_the_reason(cli: Cli) -> None:
-    cli.imported()
+    cli.ready()
     words = ("evict", IDENTITY, "--wait", "--timeout", "500ms", "--set", "policy.paused=true")
     ran = cli.run(*words, code=14)
     assert "Paused" in ran.err
@@ -339,36 +359,29 @@ def python(program: str, cli: Cli) -> subprocess.CompletedProcess[str]:
 HEAVY = ("aiosqlite", "anyio", "asyncio", "opentelemetry", "pydantic", "uvloop", "yaml")
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("get", IDENTITY),
-        ("list",),
-        ("describe", IDENTITY),
-        ("explain", IDENTITY),
-        ("keys", IDENTITY),
-        ("lease", "list"),
-        ("oplog", "show"),
-        ("oplog", "verify"),
-        ("config", "show"),
-        ("exit-codes",),
-    ],
+QUESTIONS = (
+    ("get", IDENTITY),
+    ("list",),
+    ("describe", IDENTITY),
+    ("explain", IDENTITY),
+    ("keys", IDENTITY),
+    ("lease", "list"),
+    ("oplog", "show"),
+    ("oplog", "verify"),
+    ("config", "show"),
+    ("exit-codes",),
 )
-def test_a_command_that_only_asks_imports_nothing_heavy(cli: Cli, words: tuple[str, ...]) -> None:
-    cli.imported()
+
+
+def test_commands_that_only_ask_import_nothing_heavy(cli: Cli) -> None:
+    cli.ready()
     program = (
         "import sys; from weightctl.controller.cli.main import main\n"
-        f"code = main({[*words, '--config', str(cli.config)]!r})\n"
-        f"print(code, sorted(set({HEAVY!r}) & set(sys.modules)), file=sys.stderr)"
+        f"for words in {QUESTIONS!r}:\n"
+        f"    assert main([*words, '--config', {str(cli.config)!r}]) == 0, words\n"
+        f"    assert not set({HEAVY!r}) & set(sys.modules), words\n"
     )
-    ran = subprocess.run(
-        [sys.executable, "-c", program],
-        env=cli.environ(),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert ran.stderr == "0 []\n"
+    assert python(program, cli).stderr == ""
 
 
 def test_help_imports_nothing_heavy(cli: Cli) -> None:

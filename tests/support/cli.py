@@ -1,12 +1,16 @@
 """The real command line in real processes, over a state directory of the test's own."""
 
+import atexit
+import functools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,6 +99,11 @@ class Cli:
         """Import the small model; the import's report."""
         return self.json("import", IDENTITY, str(self.model))
 
+    def ready(self) -> None:
+        """Be as after `imported` with two tiers; cheap, it is copied from one real import."""
+        for name in ("state", *TWO_TIERS):
+            shutil.copytree(_imported_once() / name, self.folder / name)
+
     @contextmanager
     def running(self) -> Iterator[subprocess.Popen[bytes]]:
         """`weightctl run` until the block ends, when it must end cleanly if it still runs."""
@@ -114,16 +123,34 @@ class Cli:
 
     def wait_answers(self, child: subprocess.Popen[bytes]) -> None:
         """Wait until the child listens on the control socket."""
-        until = time.monotonic() + PATIENCE_S
-        while (connection := client.connect(str(self.state_dir))) is None:
+
+        def answers() -> bool:
             assert child.poll() is None, self.log()
-            assert time.monotonic() < until, self.log()
+            connection = client.connect(str(self.state_dir))
+            if connection is not None:
+                connection.close()
+            return connection is not None
+
+        self.wait(answers, self.log)
+
+    def wait(self, done: Callable[[], bool], why: Callable[[], str]) -> None:
+        """Look until `done`; fails with `why` when patience is over."""
+        until = time.monotonic() + PATIENCE_S
+        while not done():
+            assert time.monotonic() < until, why()
             time.sleep(0.02)
-        connection.close()
 
     def log(self) -> str:
         """What `weightctl run` has said."""
         return (self.folder / "run.log").read_text(encoding="utf-8")
+
+
+@functools.cache
+def _imported_once() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="weightctl-test-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    Cli(folder).imported()
+    return folder
 
 
 def tree(folder: Path) -> dict[str, tuple[int, int, int, bytes]]:

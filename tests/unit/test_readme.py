@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from docs.picture import drawn
+from examples.picture import drawn
 from tests.support.readme_tables import README, written
 from weightctl.controller.cli.parser import Grammar
 
@@ -51,4 +51,4 @@ def test_the_picture_shows_every_step_that_used_a_tier() -> None:
     words = {element.text for element in picture.iter() if element.text}
     assert {"import", "memory", "nof", "1.0 MiB", "HOT", "1.2 s", "\u2715 kill -9"} <= words
     assert "op-log" not in words
-    ET.parse(README.parent / "docs" / "demo.svg")
+    ET.parse(README.parent / "examples" / "demo.svg")

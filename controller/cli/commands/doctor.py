@@ -118,8 +118,17 @@ def _controller(config: Config) -> Check:
     connection = client.connect(config.state_dir)
     if connection is None:
         return _ok("controller", "none runs; verbs are carried out by their own process")
-    connection.close()
-    return _ok("controller", "`weightctl run` answers")
+    try:
+        found = cast("dict[str, Any]", client.request(connection, "health", {}, lambda _: None))
+    except WeightctlError as error:
+        return _failed("controller", error)
+    queued = f"{found['due']} due, {found['delayed']} later, {found['active']} at work"
+    wrong = [f"{key}: {problem}" for key, problem in found["problems"].items()]
+    wrong += [f"{found[word]} {word}" for word in ("stuck", "failing", "lost") if found[word]]
+    if found["ready"] and not wrong:
+        return _ok("controller", f"`weightctl run` is ready; revisions: {queued}")
+    todo = "see its log; `weightctl plan` shows which revisions wait for what"
+    return _bad("controller", "; ".join(wrong) or "it is not ready", todo)
 
 
 def _tiers(args: argparse.Namespace, console: Console, config: Config) -> Iterator[Check]:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weightctl.controller.api import reads, views
+from weightctl.controller.api import client, reads, views
 from weightctl.controller.cli.exit_codes import ExitCode
 from weightctl.controller.cli.settings import load_config
 from weightctl.controller.clock import SystemClock
@@ -65,13 +65,18 @@ def describe(args: argparse.Namespace, console: Console) -> int:
 
 
 def explain(args: argparse.Namespace, console: Console) -> int:
-    """Say what holds a revision, as far as its record tells."""
+    """Say what holds a revision; a running controller adds what the tiers say."""
+    identity = parse_identity(args.identity)
+    config = load_config(args)
+    connection = client.connect(config.state_dir)
+    if connection is not None:
+        params = {"identity": str(identity)}
+        console.document(client.request(connection, "explain", params, lambda _: None))
+        return ExitCode.OK
     from weightctl.controller.api import explain as api
 
-    identity = parse_identity(args.identity)
-    policy = load_config(args).policy()
     with _stored(args, console) as stored:
-        document = api.explain(stored.state, identity, policy, now_ms=_now_ms())
+        document = api.explain(stored.state, identity, config.policy(), now_ms=_now_ms())
     console.document(document)
     return ExitCode.OK
 

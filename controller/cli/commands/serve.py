@@ -1,28 +1,33 @@
 """`weightctl run`: the reconcile loop until it is stopped.  Layer: cli.
 
 The first SIGTERM or Ctrl-C lets passes under way end within the drain time; a second one leaves at
-once.  Everything that it says goes to stderr, through logging.
+once; SIGHUP reads policy and limits again.  What it says goes to stderr, through logging.
 """
 
 from __future__ import annotations
 
 import logging
+import signal
 from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
+from anyio import to_thread
 
 from weightctl.controller.api.server import serve
 from weightctl.controller.api.verbs import handle
 from weightctl.controller.cli.calling import run_async
 from weightctl.controller.cli.exit_codes import ExitCode
 from weightctl.controller.cli.settings import load_config
+from weightctl.controller.errors import WeightctlError
 from weightctl.controller.runtime.supervisor import stop_on_signals
-from weightctl.controller.wiring import open_app
+from weightctl.controller.telemetry.logs import JsonFormatter, LineFormatter
+from weightctl.controller.wiring import exported_metrics, open_app, reload
 
 if TYPE_CHECKING:
     import argparse
 
+    from weightctl.controller.api.app import App
     from weightctl.controller.cli.output import Console
     from weightctl.controller.config.loading import Config
 
@@ -34,18 +39,44 @@ _LOG = logging.getLogger("weightctl.run")
 def run(args: argparse.Namespace, console: Console) -> int:
     """Run until stopped."""
     del console
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level="INFO")
     config = load_config(args)
-    run_async(partial(_run, config))
+    _log_as(config)
+    run_async(partial(_run, args, config))
     return ExitCode.OK
 
 
-async def _run(config: Config) -> None:
-    async with open_app(config, loop=True) as app, anyio.create_task_group() as tasks:
+async def _run(args: argparse.Namespace, config: Config) -> None:
+    async with (
+        open_app(config, loop=True) as app,
+        exported_metrics(config, app),
+        anyio.create_task_group() as tasks,
+    ):
         controller = app.loop()
         tasks.start_soon(stop_on_signals, controller.stop, controller.leave)
+        tasks.start_soon(_reload_on_signal, args, app)
         await tasks.start(serve, config.state_dir, partial(handle, app))
         names = ", ".join(tier.profile.name for tier in app.tiers)
         _LOG.info("%s, term %d, tiers %s: %s", config.state_dir, app.store.term, names, READY)
         await controller.run_until_stopped()
         tasks.cancel_scope.cancel()
+
+
+async def _reload_on_signal(args: argparse.Namespace, app: App) -> None:
+    """SIGHUP: read the configuration again; one that is refused changes nothing."""
+    with anyio.open_signal_receiver(signal.SIGHUP) as received:
+        async for _ in received:
+            try:
+                config = await to_thread.run_sync(load_config, args)
+            except WeightctlError as error:
+                _LOG.error("configuration not reloaded: %s", " ".join(str(error).split()))
+            else:
+                reload(app, config)
+                _LOG.info("configuration reloaded: policy and limits of the tiers")
+
+
+def _log_as(config: Config) -> None:
+    """Everything that is said goes to stderr, one event a line."""
+    chosen = config.section("log")
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonFormatter() if chosen["format"] == "json" else LineFormatter())
+    logging.basicConfig(handlers=[handler], level=str(chosen["level"]).upper())
