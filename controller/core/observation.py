@@ -63,9 +63,9 @@ class Members:
 
     def __post_init__(self) -> None:
         count = len(self.keys)
-        require(len(self.sizes_bytes) == count, f"group {self.group_id}: sizes do not match keys")
-        require(len(self.sha256) == SHA256_BYTES * count, f"group {self.group_id}: digests missing")
-        require(len(self.data_types) == count, f"group {self.group_id}: types do not match keys")
+        lengths = (len(self.sizes_bytes), len(self.sha256), len(self.data_types))
+        if lengths != (count, SHA256_BYTES * count, count):
+            require(False, f"group {self.group_id}: {lengths} do not match {count} keys")  # noqa: FBT003
 
     def __len__(self) -> int:
         return len(self.keys)

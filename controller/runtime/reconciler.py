@@ -33,6 +33,7 @@ from weightctl.controller.runtime.settings import RuntimeSettings
 from weightctl.controller.runtime.supervisor import broken_invariant
 from weightctl.controller.runtime.survey import Answer, Question, Survey
 from weightctl.controller.store.store import WeightMetadataStore
+from weightctl.controller.telemetry.logs import event
 
 _LOG = logging.getLogger("weightctl.runtime")
 _WAIT_MIN_S = 0.05
@@ -105,8 +106,8 @@ class Reconciler:
         except Exception as error:
             if (broken := broken_invariant(error)) is not None:
                 raise broken from error
-            _LOG.warning("pass over %s failed", identity, exc_info=error)
             reason = error.reason if isinstance(error, WeightctlError) else "InternalError"
+            event(_LOG, logging.WARNING, "pass failed", error=error, revision=identity)
             self._board.failing(identity, reason, repr(error), generation)
             return Failed(generation=generation)
         self._report(report)

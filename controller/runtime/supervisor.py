@@ -16,6 +16,7 @@ from weightctl.controller.core.backoff import Backoff
 from weightctl.controller.errors import InvariantViolationError, WeightctlError
 from weightctl.controller.ports import Clock, Entropy
 from weightctl.controller.runtime.timer import Timer
+from weightctl.controller.telemetry.logs import event
 
 _LOG = logging.getLogger("weightctl.runtime")
 
@@ -140,7 +141,7 @@ class Supervisor:
             if broken is not None:
                 self.problems[service.name] = str(broken)
                 raise broken from error
-            _LOG.exception("service %s failed", service.name)
+            event(_LOG, logging.ERROR, "service failed", error=error, service=service.name)
             return f"{type(error).__name__}: {error}"
         return "it ended by itself"
 
@@ -163,7 +164,7 @@ async def stop_on_signals(stop: Callable[[], None], leave: Callable[[], None]) -
         count = 0
         async for number in received:
             count += 1
-            _LOG.warning("received %s", signal.Signals(number).name)
+            event(_LOG, logging.WARNING, "signal", name=signal.Signals(number).name)
             if count == 1:
                 stop()
             else:

@@ -33,15 +33,23 @@ async def exporting(
 
     `read` is called from another thread and must only read.
     """
-    reader = PeriodicExportingMetricReader(exporter, export_interval_millis=interval_s * 1000)
-    resource = Resource.create({"service.name": "weightctl"})
-    provider = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
-    _register(provider, read)
+    provider = await to_thread.run_sync(_started, read, exporter, interval_s)
     try:
         yield
     finally:
         with anyio.CancelScope(shield=True):
             await to_thread.run_sync(_within, flush_s, provider.shutdown)
+
+
+def _started(
+    read: Callable[[], list[Sample]], exporter: MetricExporter, interval_s: float
+) -> MeterProvider:
+    """The SDK, set up; in a thread, because it takes locks and looks at the machine."""
+    reader = PeriodicExportingMetricReader(exporter, export_interval_millis=interval_s * 1000)
+    resource = Resource.create({"service.name": "weightctl"})
+    provider = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
+    _register(provider, read)
+    return provider
 
 
 def _register(provider: MeterProvider, read: Callable[[], list[Sample]]) -> None:

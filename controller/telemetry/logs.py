@@ -10,10 +10,17 @@ import logging
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:/@%+")
 
 
-def event(logger: logging.Logger, level: int, message: str, **fields: object) -> None:
+def event(
+    logger: logging.Logger,
+    level: int,
+    message: str,
+    *,
+    error: BaseException | None = None,
+    **fields: object,
+) -> None:
     """Log `message` with `fields`; nothing is formatted when the level is off."""
     if logger.isEnabledFor(level):
-        logger.log(level, message, extra={"fields": fields})
+        logger.log(level, message, exc_info=error, extra={"fields": fields})
 
 
 def _quoted(value: object) -> str:
