@@ -38,11 +38,11 @@ async def bring_in(
 ) -> Outcome:
     """Write, digest and publish one replica; see `Engine.begin`.  Raises ReconcileError."""
     member = item.member
-    answer = await worker.call(Engine.begin, member, fence, random, still)
-    if answer is not None:
-        return answer
-    worker.at_end(Engine.let_go)
+    worker.at_end(Engine.let_go)  # before it begins: a cancelled call begins all the same
     try:
+        answer = await worker.call(Engine.begin, member, fence, random, still)
+        if answer is not None:
+            return answer
         async with item.open_source() as source:
             if source.size_bytes != member.size_bytes:
                 return Corrupt(expected=member.sha256, got=b"", instance_id=source.instance_id)
@@ -78,10 +78,10 @@ async def _copy(worker: WorkerLease, source: RangedReader, limit: Limiter | None
 
 async def read_back(worker: WorkerLease, member: Member, limit: Limiter | None) -> Outcome:
     """Digest a member's replica as the medium holds it.  Raises ReconcileError."""
+    worker.at_end(Engine.let_go)  # before it begins: a cancelled call begins all the same
     size_bytes = await worker.call(Engine.begin_verify, member)
     if not isinstance(size_bytes, int):
         return size_bytes
-    worker.at_end(Engine.let_go)
     for offset in range(0, size_bytes, PIECE_BYTES):
         piece_bytes = min(PIECE_BYTES, size_bytes - offset)
         if limit is not None:

@@ -62,6 +62,8 @@ class Ticket:
     claim: int
     member: Member
     extents: tuple[Extent, ...]
+    order: int
+    """Which call asked for it, so that one that never heard the answer can still give it up."""
 
 
 class NofDevice:
@@ -145,15 +147,17 @@ class NofDevice:
 
     # --- storing ----------------------------------------------------------------------------------
 
-    def reserve(self, members: Sequence[Member], fence: Fence) -> list[Ticket | Outcome]:
+    def reserve(
+        self, members: Sequence[Member], fence: Fence, order: int = 0
+    ) -> list[Ticket | Outcome]:
         """A ticket for each replica that may be written now, or why there is none."""
         refusal = self._admit(fence)
         if refusal is not None:
             return [refusal] * len(members)
         self._reclaim()
-        return [self._reserve(member) for member in members]
+        return [self._reserve(member, order) for member in members]
 
-    def _reserve(self, member: Member) -> Ticket | Outcome:
+    def _reserve(self, member: Member, order: int) -> Ticket | Outcome:
         problem = _text_problem(member)
         if problem:
             return Permanent(detail=problem)
@@ -164,9 +168,9 @@ class NofDevice:
             return Conflict(detail=f"{member.key} is stored with other content")
         if (member.group_id, member.key) in self._writing:
             return Busy(detail=f"{member.key} is being written")
-        return self._allocate(member)
+        return self._allocate(member, order)
 
-    def _allocate(self, member: Member) -> Ticket | Outcome:
+    def _allocate(self, member: Member, order: int) -> Ticket | Outcome:
         needed = round_up(member.size_bytes)
         free = self._free_bytes()
         if needed > free:
@@ -175,11 +179,11 @@ class NofDevice:
         require(extents or not needed, "nof allocator", "it has less than it said")
         if any(self._is_locked(extent) for extent in extents):
             self._unproven += extents  # a writer that was given up came late; it will end
-            return self._allocate(member)
+            return self._allocate(member, order)
         self._serials += 1
         claim = self.superblock.claim
         serial = (claim << SERIAL_BITS) + self._serials
-        ticket = Ticket(serial=serial, claim=claim, member=member, extents=extents)
+        ticket = Ticket(serial=serial, claim=claim, member=member, extents=extents, order=order)
         limit = self._geometry.half_bytes * _HALF_SHARE_MAX
         if self.catalog.record_bytes + self._pending_bytes + _record_bytes(ticket) > limit:
             self._allocator.release(ticket.extents)

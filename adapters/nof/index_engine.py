@@ -17,6 +17,7 @@ from weightctl.controller.ports import DropItem, Fence, InventoryItem, Outcome
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from weightctl.adapters.nof.device import NofDevice
     from weightctl.adapters.nof.records import Replica
 
 _ABSENT, _PARTIAL, _COMPLETE = MemberState.ABSENT, MemberState.PARTIAL, MemberState.COMPLETE
@@ -98,22 +99,27 @@ class IndexEngine:
             return used, max(0, total - used), total
 
     def reserve(
-        self, expected: bytes, members: Sequence[Member], fence: Fence, given_up: Sequence[int]
+        self,
+        expected: bytes,
+        members: Sequence[Member],
+        fence: Fence,
+        order: int,
+        given_up: Sequence[int],
     ) -> list[Ticket | Outcome]:
-        """See `NofDevice.reserve`; `given_up` are serials of stores to abort first."""
+        """See `NofDevice.reserve`; `given_up` are orders to abort first."""
         with self.access.opened(expected) as device:
-            device.abort(given_up)
-            return device.reserve(members, fence)
+            _abort(device, given_up)
+            return device.reserve(members, fence, order)
 
     def commit(self, expected: bytes, serials: Sequence[int], fence: Fence) -> list[Outcome]:
         """See `NofDevice.commit`."""
         with self.access.opened(expected) as device:
             return device.commit(serials, fence)
 
-    def abort(self, expected: bytes, serials: Sequence[int]) -> None:
-        """See `NofDevice.abort`."""
+    def abort(self, expected: bytes, orders: Sequence[int]) -> None:
+        """Give up what was reserved for these orders and is not committed."""
         with self.access.opened(expected) as device:
-            device.abort(serials)
+            _abort(device, orders)
 
     def drop(self, expected: bytes, items: Sequence[DropItem], fence: Fence) -> list[Outcome]:
         """See `NofDevice.drop`."""
@@ -128,6 +134,10 @@ class IndexEngine:
     def close(self) -> None:
         """Close the device in order.  Never fails."""
         self.access.close()
+
+
+def _abort(device: NofDevice, orders: Sequence[int]) -> None:
+    device.abort([ticket.serial for ticket in device.tickets if ticket.order in orders])
 
 
 def _item(key: str, name: str, size_bytes: int, state: str) -> InventoryItem:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from itertools import count
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
 
 import anyio
@@ -34,7 +35,7 @@ from weightctl.controller.errors import (
 from weightctl.controller.ports import Busy, Conflict, Corrupt, Done, Retry, Unknown
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
     from weightctl.adapters.nof.layout import Superblock
     from weightctl.adapters.nof.records import Replica
@@ -107,8 +108,9 @@ class NofTier:
         self._superblock: Superblock | None = None
         self._reading: Counter[str] = Counter()
         """How often each instance is being read here."""
+        self._orders = count(1)
         self._given_up: list[int] = []
-        """Serials of stores whose abort did not reach the index yet."""
+        """Orders of stores whose abort did not reach the index yet."""
 
     async def __aenter__(self) -> Self:
         """Open the device, and create or format it where the options say so.
@@ -183,8 +185,8 @@ class NofTier:
         self, items: Sequence[StoreItem], fence: Fence, limit: Limiter | None
     ) -> list[Outcome]:
         superblock = await self._opened()
-        members = [item.member for item in items]
-        answers = await self._ask(IndexEngine.reserve, members, fence, self._given_up)
+        order = next(self._orders)
+        answers = await self._reserve([item.member for item in items], fence, order)
         pairs = zip(answers, items, strict=True)
         sources = {a.serial: item for a, item in pairs if isinstance(a, Ticket)}
         tickets = {a.serial: a for a in answers if isinstance(a, Ticket)}
@@ -197,8 +199,20 @@ class NofTier:
         except ReconcileError as error:
             done = dict.fromkeys(tickets, outcome_from_error(error))
         finally:
-            await self._give_up(s for s in tickets if not isinstance(done.get(s), Done))
+            if not all(isinstance(done.get(serial), Done) for serial in tickets):
+                await self._give_up(order)
         return [done[a.serial] if isinstance(a, Ticket) else a for a in answers]
+
+    async def _reserve(
+        self, members: Sequence[Member], fence: Fence, order: int
+    ) -> list[Ticket | Outcome]:
+        try:
+            return await self._ask(IndexEngine.reserve, members, fence, order, self._given_up)
+        except ReconcileError:
+            raise  # not sent, refused, or its worker is gone with all that it had reserved
+        except BaseException:
+            await self._give_up(order)  # cancelled: the index reserves what nobody will write
+            raise
 
     async def _commit(self, serials: Sequence[int], fence: Fence) -> dict[int, Outcome]:
         if not serials:
@@ -209,18 +223,16 @@ class NofTier:
             return dict.fromkeys(serials, Unknown(detail=f"{error.what}: {error.why}"))
         return dict(zip(serials, outcomes, strict=True))
 
-    async def _give_up(self, serials: Iterable[int]) -> None:
+    async def _give_up(self, order: int) -> None:
         """Abort what was not committed, now or with the next store.
 
         A writer that is still at it has its extents locked, so they are not given to another one.
         """
-        self._given_up += serials
+        self._given_up.append(order)
         told = list(self._given_up)
-        if not told:
-            return
         with anyio.move_on_after(CLEANUP_S, shield=True), suppress(ReconcileError):
             await self._ask(IndexEngine.abort, told)
-            self._given_up = [serial for serial in self._given_up if serial not in told]
+            self._given_up = [left for left in self._given_up if left not in told]
 
     # --- removing ---------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ import anyio
 from anyio import CancelScope, CapacityLimiter, to_thread
 
 from weightctl.adapters.shared import observing, reading, removing
+from weightctl.adapters.shared.pump import whole_hop
 from weightctl.adapters.shared.reading import OpenReplica
 from weightctl.adapters.shared.root import Root
 from weightctl.adapters.shared.storing import MOVING_MAX, Mover, StoreRun
@@ -149,15 +150,20 @@ class FileTier:
     @asynccontextmanager
     async def open(self, member: Member) -> AsyncIterator[RangedReader]:
         """As the port; the replica is not dropped from here while it is open."""
-        opening = partial(_translated, reading.open_replica, self._root, member)
-        with CancelScope(shield=True):  # a cancelled hop would lose the descriptor
-            replica = await to_thread.run_sync(opening, limiter=self._asking)
+        opened: list[OpenReplica] = []
+
+        def open_it() -> None:
+            opened.append(_translated(reading.open_replica, self._root, member))
+
+        def close_it() -> None:
+            for replica in opened:
+                reading.close_replica(self._root, replica)
+
         try:
-            yield FileReader(replica, self._asking)
+            await whole_hop(open_it, self._asking)  # else a lost descriptor, and Busy for ever
+            yield FileReader(opened[0], self._asking)
         finally:
-            closing = partial(reading.close_replica, self._root, replica)
-            with CancelScope(shield=True):
-                await to_thread.run_sync(closing, limiter=self._asking)
+            await whole_hop(close_it, self._asking)
 
     def _mover(self, limit: Limiter | None) -> Mover:
         return Mover(self._buffers, self._moving, limit)
@@ -183,7 +189,7 @@ class FileReader:
     async def read_into(self, offset: int, buffer: memoryview) -> None:
         """As the port."""
         read = partial(_translated, self._replica.read_into, buffer, offset)
-        await to_thread.run_sync(read, limiter=self._limiter)
+        await whole_hop(read, self._limiter)  # the descriptor is closed right after it
 
     def fileno(self) -> int | None:
         """The file: local, and holds exactly the replica's bytes."""

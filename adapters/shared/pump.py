@@ -1,4 +1,4 @@
-"""Moving bytes through two buffers: one is filled while the other is drained.  Layer: adapters.
+"""Two things at once: moving bytes through two buffers, hops that end.  Layer: adapters.
 
 Invariant: a buffer is drained only after it was filled, in order of the offsets, and filled again
 only after it was drained; the first failure ends both sides and is raised as it is.
@@ -9,11 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import anyio
+from anyio import CancelScope, to_thread
 
 from weightctl.controller.ports import PIECE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
+
+    from anyio import CapacityLimiter
 
     Side = Callable[[int, int, int], Coroutine[Any, Any, None]]
 
@@ -43,6 +46,24 @@ async def _both(
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(one, *one_piece)
             await other(*other_piece)
+    except BaseExceptionGroup as group:
+        raise_first(group)
+
+
+async def whole_hop(call: Callable[[], None], limiter: CapacityLimiter) -> None:
+    """Make the call in a thread and wait for its end, however the caller is cancelled meanwhile.
+
+    A shield holds off cancel scopes alone; `asyncio.timeout` and `Task.cancel` cut short what the
+    cancelled task itself awaits.  So it is awaited in a task of its own.
+    """
+
+    async def hop() -> None:
+        with CancelScope(shield=True):
+            await to_thread.run_sync(call, limiter=limiter)
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(hop)
     except BaseExceptionGroup as group:
         raise_first(group)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from weightctl.controller.errors import ErrorCode, WeightctlError, WeightError
+from weightctl.controller.weightstore.parallel import FINISH_S, finished
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
 RENEW_S_MAX = 30.0
 RENEW_S_MIN = 0.001
-RELEASE_DEADLINE_S = 10.0
-"""A release that hangs ends the wait, not the lease's life: it then dies by its own expiry."""
 
 
 class LeaseKeeper:
@@ -68,8 +67,11 @@ class LeaseKeeper:
                 return
 
     async def release(self) -> None:
-        """Give the lease back; an unknown or expired one is fine."""
-        with anyio.move_on_after(RELEASE_DEADLINE_S, shield=True):
+        """Give the lease back; an unknown or expired one is fine.
+
+        A release that hangs ends the wait, not the lease's life: it then dies by its own expiry.
+        """
+        with anyio.move_on_after(FINISH_S, shield=True):
             await self._store.release_lease(
                 lease_id=self.lease.lease_id, tenant_id=self.lease.identity.tenant_id
             )
@@ -89,15 +91,21 @@ async def held_lease(
     Raises what acquiring raises (NOT_READY, BUSY, STALE_GENERATION, ...), then what the body
     raises, else what a renewal or the release failed with.
     """
-    lease = await store.acquire_lease(
-        identity=record.identity,
-        expected_metadata_generation=record.metadata_generation,
-        holder=holder,
-        ttl_ms=ttl_ms,
-    )
-    keeper = LeaseKeeper(store, clock, lease, ttl_ms)
+    keepers: list[LeaseKeeper] = []
+
+    async def acquire() -> None:
+        lease = await store.acquire_lease(
+            identity=record.identity,
+            expected_metadata_generation=record.metadata_generation,
+            holder=holder,
+            ttl_ms=ttl_ms,
+        )
+        keepers.append(LeaseKeeper(store, clock, lease, ttl_ms))
+
     failure: Exception | None = None
     try:
+        await finished(acquire)  # cut short, it may leave a lease that nobody knows to release
+        keeper = keepers[0]
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(keeper.renew_until_cancelled)
             try:
@@ -107,9 +115,10 @@ async def held_lease(
                 failure = error
             tasks.cancel_scope.cancel()
     finally:
-        try:
-            await keeper.release()
-        except WeightctlError as error:
-            failure = failure or error
+        for held in keepers:
+            try:
+                await finished(held.release)
+            except WeightctlError as error:
+                failure = failure or error
     if failure is not None:
         raise failure

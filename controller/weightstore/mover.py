@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import anyio
 from anyio import to_thread
 
 from weightctl.controller.core.ranges import RangePlan
@@ -19,7 +18,7 @@ from weightctl.controller.weightstore.export import SafetensorsFiles
 from weightctl.controller.weightstore.layout import SCALAR
 from weightctl.controller.weightstore.mapped import map_objects, whole_pieces
 from weightctl.controller.weightstore.options import Meter
-from weightctl.controller.weightstore.parallel import for_each
+from weightctl.controller.weightstore.parallel import finished, for_each
 from weightctl.controller.weightstore.targets import (
     LoadedTensor,
     MemoryDestination,
@@ -94,7 +93,11 @@ class Mover:
         """Write safetensors files; their names appear when the lease outlived the copy."""
         async with _writing(SafetensorsFiles(into, plan.targets, token)) as files:
             await self.copy(plan, files)
-            self.report.files = await to_thread.run_sync(files.publish)
+
+            async def publish() -> None:
+                self.report.files = await to_thread.run_sync(files.publish)
+
+            await finished(publish)  # all the names or none
 
     async def into_arrays(
         self, plan: RangePlan, plan_again: Callable[[Sequence[int]], RangePlan]
@@ -160,8 +163,7 @@ def _tensor(target: Target, data: memoryview, *, mapped: bool) -> LoadedTensor:
 async def _writing(files: SafetensorsFiles) -> AsyncIterator[SafetensorsFiles]:
     """Files being written; whatever has no final name when it ends is removed."""
     try:
-        await to_thread.run_sync(files.open)
+        await finished(lambda: to_thread.run_sync(files.open))
         yield files
     finally:
-        with anyio.CancelScope(shield=True):
-            await to_thread.run_sync(files.close)
+        await finished(lambda: to_thread.run_sync(files.close))

@@ -1,4 +1,4 @@
-"""A few workers over many items, with one plain error.  Layer: weightstore."""
+"""Tasks with one plain error: workers over many items, a step that ends.  Layer: weightstore."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
 Item = TypeVar("Item")
+FINISH_S = 10.0
+"""How long a cancelled caller waits for what `finished` has begun."""
 
 
 async def for_each(
@@ -33,5 +35,34 @@ async def for_each(
     async with anyio.create_task_group() as tasks:
         for _ in range(workers):
             tasks.start_soon(worker)
+    if failures:
+        raise failures[0]
+
+
+async def finished(act: Callable[[], Awaitable[None]]) -> None:
+    """Run `act` to its end although the caller is cancelled, for at most FINISH_S then.
+
+    It has a task of its own, because a shield holds off cancel scopes alone: `asyncio.timeout` and
+    `Task.cancel` cut short what the cancelled task itself awaits.
+    """
+    failures: list[Exception] = []
+    scope = anyio.CancelScope(shield=True)
+    ended = anyio.Event()
+
+    async def run() -> None:
+        with scope:
+            try:
+                await act()
+            except Exception as error:  # noqa: BLE001 - raised again below
+                failures.append(error)
+        ended.set()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run)
+        try:
+            await ended.wait()
+        finally:
+            if not ended.is_set():
+                scope.deadline = anyio.current_time() + FINISH_S
     if failures:
         raise failures[0]

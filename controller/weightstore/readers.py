@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-import anyio
 from anyio import to_thread
 
 from weightctl.controller.ports import StoreItem
+from weightctl.controller.weightstore.parallel import finished
 from weightctl.controller.weightstore.source import ModelSource
 
 if TYPE_CHECKING:
@@ -33,12 +33,15 @@ SMALL_BYTES = 64 * 1024
 async def opened(path: str | os.PathLike[str]) -> AsyncIterator[ModelSource]:
     """The checked source; its descriptors are closed in every case.  Raises SourceError."""
     source = ModelSource(path)
-    await to_thread.run_sync(source.__enter__)
+
+    async def enter() -> None:
+        await to_thread.run_sync(source.__enter__)
+
     try:
+        await finished(enter)
         yield source
     finally:
-        with anyio.CancelScope(shield=True):
-            await to_thread.run_sync(source.close)
+        await finished(lambda: to_thread.run_sync(source.close))
 
 
 class Reader:

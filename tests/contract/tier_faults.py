@@ -1,8 +1,10 @@
 """The contract of a tier under faults: fences, cancelled callers, killed writers, hurt media."""
 
+import asyncio
 import gc
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 
 import anyio
 import pytest
@@ -25,7 +27,7 @@ from tests.contract.harness import (
     store,
     store_one,
 )
-from weightctl.controller.core.observation import MemberState
+from weightctl.controller.core.observation import Member, MemberState
 from weightctl.controller.errors import ReconcileError, TransientError
 from weightctl.controller.ports import (
     PIECE_BYTES,
@@ -34,12 +36,35 @@ from weightctl.controller.ports import (
     Done,
     DropItem,
     NoOp,
+    Outcome,
     StoreItem,
     Tier,
 )
 
 UNKNOWN, ABSENT = MemberState.UNKNOWN, MemberState.ABSENT
 PARTIAL, COMPLETE = MemberState.PARTIAL, MemberState.COMPLETE
+
+CANCELLED_AFTER = (0, 1, 2, 3, 4, 5, 6, 8, 11, 15, 21, 30, 45, 70)
+"""Turns of the loop after which a call is cancelled: through all of its awaits."""
+PATIENCE_S = 30.0
+"""Bound of a wait for what a cancelled call left to a worker."""
+
+
+async def _not_busy(act: Callable[[], Awaitable[Sequence[Outcome]]]) -> None:
+    """Act until it is not refused as Busy, for PATIENCE_S at most."""
+    with anyio.fail_after(PATIENCE_S):
+        while kinds(await act()) == ["Busy"]:  # noqa: ASYNC110 - a worker process gives no event
+            await anyio.sleep(0.01)
+
+
+async def _call(tier: Tier, call: str, member: Member, content: bytes) -> None:
+    match call:
+        case "store":
+            await tier.store([item_of(member, content)], fence())
+        case "verify":
+            await tier.verify([member])
+        case _:
+            await read_all(tier, member)
 
 
 class ContractUnderFaults:
@@ -140,6 +165,25 @@ class ContractUnderFaults:
         assert not await tier.inventory()
         assert (await tier.capacity()).used_bytes == before.used_bytes
         await store_one(tier, "payload", content)
+
+    @pytest.mark.parametrize("call", ["store", "verify", "open"])
+    async def test_a_call_cancelled_at_any_await_holds_nothing(self, tier: Tier, call: str) -> None:
+        """By `Task.cancel`, which also `asyncio.timeout` uses and which no shield holds off."""
+        content = b"content"
+        for turns in CANCELLED_AFTER:
+            member = member_of(f"key-{turns}", content)
+            if call != "store":
+                await store_one(tier, member.key, content)
+            task = asyncio.ensure_future(_call(tier, call, member, content))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait([task])
+            stored = [item_of(member, content)]
+            await _not_busy(partial(tier.store, stored, fence()))
+            dropped = [await drop_item(tier, member)]
+            await _not_busy(partial(tier.drop, dropped, fence()))
+            assert await states(tier, member) == [ABSENT]
 
     async def test_a_cancelled_batch_keeps_what_was_done(self, tier: Tier) -> None:
         first, second = member_of("a", b"first"), member_of("b", b"second")

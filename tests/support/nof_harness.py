@@ -34,7 +34,7 @@ member = Member(group_id=group, key=key, size_bytes=int(size), sha256=bytes.from
 index = IndexEngine(DeviceOptions(path=path, uuid=bytes(16), size_bytes=64 << 20))
 fence = Fence(holder="store-a", term=1, operation_id=1, generation=1)
 try:
-    (ticket,) = index.reserve(b"", [member], fence, [])
+    (ticket,) = index.reserve(b"", [member], fence, 1, [])
 except BusyError:  # one device has one writer
     print("writing", flush=True)
     time.sleep(600)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from weightctl.controller.ports import Done
 
 MIB = 1024 * 1024
 UUID = b"nof-engine-tests"
+ORDERS = count(1)
 
 
 def _index(path: Path | str, **options: object) -> IndexEngine:
@@ -37,7 +39,7 @@ def _data(path: Path | str) -> DataEngine:
 
 
 def _reserve(index: IndexEngine, key: str, content: bytes) -> Ticket:
-    (ticket,) = index.reserve(b"", [member(key, content)], FENCE, [])
+    (ticket,) = index.reserve(b"", [member(key, content)], FENCE, next(ORDERS), [])
     assert isinstance(ticket, Ticket)
     return ticket
 
@@ -121,7 +123,7 @@ def test_a_writer_that_began_keeps_its_blocks_from_a_new_index_until_it_ends(
 def test_a_writer_that_was_given_up_and_comes_late_is_avoided(tmp_path: Path) -> None:
     index, data = _index(tmp_path / "d"), _data(tmp_path / "d")
     ticket = _reserve(index, "k", bytes(8192))
-    index.abort(b"", [ticket.serial])
+    index.abort(b"", [ticket.order])
     data.begin(UUID, ticket.claim, ticket.extents)  # its request was still on the way
     other = _reserve(index, "k", bytes(8192))
     assert not set(other.extents) & set(ticket.extents)
@@ -153,11 +155,11 @@ def test_a_killed_writer_is_over_and_a_stopped_one_is_not(tmp_path: Path, stop: 
         assert writer.stdout.readline() == b"begun\n"
         if stop == "stop":
             writer.send_signal(signal.SIGSTOP)
-            index.abort(b"", [ticket.serial])
+            index.abort(b"", [ticket.order])
             assert index.capacity(b"")[0] == 8192
         writer.kill()
         writer.wait()
-    index.abort(b"", [ticket.serial])
+    index.abort(b"", [ticket.order])
     assert index.capacity(b"")[0] == 0
 
 
