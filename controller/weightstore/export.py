@@ -103,9 +103,9 @@ class SafetensorsFiles:
             if file.descriptor >= 0:
                 os.close(file.descriptor)
                 file.descriptor = -1
-            with suppress(OSError):
+            with suppress(OSError, ValueError):  # ValueError: no file can have that name
                 self._temporary(file.name).unlink(missing_ok=True)
-        with suppress(OSError):
+        with suppress(OSError, ValueError):
             self._temporary(STEM + INDEX_SUFFIX).unlink(missing_ok=True)
 
     def _temporary(self, name: str) -> Path:
@@ -114,6 +114,9 @@ class SafetensorsFiles:
     def _refuse_mixture(self) -> None:
         """Files of another model beside ours would be loaded as parts of it."""
         ours = {file.name for file in self._files}
+        for name in sorted(ours | {STEM + INDEX_SUFFIX} if self._alone else ours):
+            if (self._folder / name).is_dir():  # or else publishing would end half-way
+                raise _bad(self._folder, f"{name!r} is a folder")
         for entry in sorted(self._folder.iterdir()) if self._alone else ():
             if entry.name.endswith(SUFFIX) and entry.name not in ours:
                 raise _bad(self._folder, f"it holds {entry.name!r} of another model")
@@ -185,6 +188,8 @@ def _sync_folder(folder: Path) -> None:
 def _translated(folder: Path) -> Iterator[None]:
     try:
         yield
+    except ValueError as error:  # a path with a NUL, a name that is no UTF-8
+        raise _bad(folder, str(error)) from error
     except OSError as error:
         full = error.errno in {errno.ENOSPC, errno.EDQUOT}
         raise _bad(folder, "it is full" if full else error.strerror or str(error)) from error

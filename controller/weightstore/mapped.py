@@ -62,7 +62,7 @@ def _map(path: str, size_bytes: int) -> memoryview | None:
         if os.fstat(descriptor).st_size != size_bytes:
             return None
         return memoryview(mmap.mmap(descriptor, size_bytes, access=mmap.ACCESS_READ))
-    except OSError:
+    except (OSError, ValueError):  # ValueError: it shrank since its size was asked
         return None
     finally:
         os.close(descriptor)

@@ -49,6 +49,7 @@ class ModelSource:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
+        _require_path(self.path)
         self.files: tuple[SourceFile, ...] = ()
         self._open = ExitStack()
 
@@ -93,6 +94,16 @@ class ModelSource:
                 _changed(file, "its size, time or inode is not what it was at the start")
 
 
+def _require_path(path: str) -> None:
+    """The kernel names files by bytes without NUL; a text that has none is an error of its own."""
+    try:
+        usable = b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        usable = False
+    if not usable:
+        _refuse(repr(path), "no file can have that name")
+
+
 def _find(path: str) -> tuple[list[Path], dict[str, str] | None]:
     """The files in their fixed order, and the index's map of tensor to file where there is one."""
     place = Path(path)
@@ -129,12 +140,13 @@ def _check_shards(path: str, names: list[str]) -> None:
 
 def _weight_map(index: Path) -> dict[str, str]:
     """The index's map of tensor name to file name, with plain names only."""
-    try:
-        if index.stat().st_size > INDEX_BYTES_MAX:
+    with ExitStack() as opened:
+        descriptor, state = _open_regular(str(index), opened)
+        if state.st_size > INDEX_BYTES_MAX:
             _refuse(str(index), f"it has more than {INDEX_BYTES_MAX} bytes")
-        document = json.loads(index.read_bytes().decode("utf-8"))
-    except OSError as error:
-        _refuse(str(index), f"it cannot be read: {error.strerror}")
+        raw = os.pread(descriptor, state.st_size, 0)
+    try:
+        document = json.loads(raw.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         _refuse(str(index), f"it is not JSON in UTF-8: {str(error)[:200]}")
     mapping = document.get("weight_map") if isinstance(document, dict) else None
@@ -146,19 +158,28 @@ def _weight_map(index: Path) -> dict[str, str]:
     return mapping
 
 
-def _open(path: str, opened: ExitStack) -> SourceFile:
+def _open_regular(path: str, opened: ExitStack) -> tuple[int, os.stat_result]:
+    """Descriptor and state of a regular file; a pipe or device is refused, never read."""
     try:
         # O_NONBLOCK: opening a pipe by mistake must not wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         opened.callback(os.close, descriptor)
         state = os.fstat(descriptor)
-        if not stat.S_ISREG(state.st_mode):
-            _refuse(path, "it is not a regular file")
+    except OSError as error:
+        _refuse(path, f"it cannot be opened: {error.strerror}")
+    if not stat.S_ISREG(state.st_mode):
+        _refuse(path, "it is not a regular file")
+    return descriptor, state
+
+
+def _open(path: str, opened: ExitStack) -> SourceFile:
+    descriptor, state = _open_regular(path, opened)
+    try:
         prefix = os.pread(descriptor, LENGTH_BYTES, 0)
         size = header_bytes(path, prefix, state.st_size)
         raw = os.pread(descriptor, size, LENGTH_BYTES)
     except OSError as error:
-        _refuse(path, f"it cannot be opened: {error.strerror}")
+        _refuse(path, f"its header cannot be read: {error.strerror}")
     if len(raw) != size:
         _refuse(path, "its header ended early")
     return SourceFile(

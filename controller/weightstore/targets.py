@@ -133,12 +133,22 @@ def caller_windows(buffers: Mapping[str, Any], targets: Sequence[Target]) -> lis
 
 
 def arena_windows(targets: Sequence[Target]) -> list[memoryview]:
-    """New memory for every target: one anonymous mapping, paged in as it is written."""
+    """New memory for every target: one anonymous mapping, paged in as it is written.
+
+    Raises TargetError when there is not so much.
+    """
     starts, end = [], 0
     for target in targets:
         starts.append(end)
         end += -(-target.nbytes // ALIGN_BYTES) * ALIGN_BYTES
-    arena = memoryview(mmap.mmap(-1, max(end, 1)))
+    try:
+        arena = memoryview(mmap.mmap(-1, max(end, 1)))
+    except (OSError, OverflowError) as error:
+        raise TargetError(
+            f"{len(targets)} tensors cannot be loaded into new memory",
+            f"{end} bytes are needed: {error}",
+            "load fewer tensors at a time, or into a folder",
+        ) from error
     return [
         arena[start : start + target.nbytes] for start, target in zip(starts, targets, strict=True)
     ]

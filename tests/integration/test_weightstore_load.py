@@ -1,5 +1,7 @@
 """Load: the lease lives while bytes flow and is always given back; only right bytes come out."""
 
+import asyncio
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import FrozenInstanceError, fields
@@ -14,8 +16,9 @@ from anyio import to_thread
 from tests.support.models import write_model
 from tests.support.rig import IDENTITY, MANIFEST_KEY, Rig, contents, rig
 from weightctl.controller.core.identity import manifest_key, payload_group_id
+from weightctl.controller.core.manifest import TensorDescriptor
 from weightctl.controller.core.manifest_codec import parse_manifest
-from weightctl.controller.core.ranges import TensorSlice
+from weightctl.controller.core.ranges import Target, TensorSlice
 from weightctl.controller.core.records import RevisionLease, RevisionMetadata
 from weightctl.controller.errors import (
     ErrorCode,
@@ -32,6 +35,7 @@ from weightctl.controller.weightstore.targets import (
     IntoBuffers,
     IntoFolder,
     LoadedTensor,
+    arena_windows,
 )
 
 
@@ -224,6 +228,29 @@ async def test_cancelled_load_leaves_no_lease_and_no_file(tmp_path: Path, into: 
         assert await to_thread.run_sync(files_in, out) == {}
 
 
+@pytest.mark.parametrize("into", ["arrays", "folder"])
+async def test_load_cancelled_at_any_await_leaves_no_lease_and_no_file(
+    tmp_path: Path, into: str
+) -> None:
+    """By `Task.cancel`, which also `asyncio.timeout` uses and which no shield holds off."""
+    async with published(tmp_path) as parts:
+        out = tmp_path / "out"
+        await to_thread.run_sync(out.mkdir)
+        turns, ended = 0, False
+        while not ended:
+            target = IntoArrays() if into == "arrays" else IntoFolder(path=out)
+            task = asyncio.ensure_future(parts.weights.load(IDENTITY, into=target))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            ended = task.done()
+            task.cancel()
+            await asyncio.wait([task])
+            assert parts.lease_count() == 0, turns
+            names = set(await to_thread.run_sync(files_in, out)) if into == "folder" else set()
+            assert names <= {"model.safetensors"}, turns
+            turns += 1 + turns // 4
+
+
 async def test_loads_of_one_holder_do_not_share_a_lease(tmp_path: Path) -> None:
     async with published(tmp_path) as parts:
         holders: set[str] = set()
@@ -376,6 +403,58 @@ async def test_folder_that_cannot_be_written_is_a_target_error(tmp_path: Path) -
             await parts.weights.load(IDENTITY, into=IntoFolder(path=parts.source / "under-a-file"))
         assert caught.value.todo
         assert parts.lease_count() == 0
+
+
+@pytest.mark.parametrize(
+    "name, note",
+    [("a\0b", ""), ("a\ud800b", ""), ("out", "\ud800")],
+    ids=["nul", "surrogate", "metadata"],
+)
+async def test_text_that_cannot_be_written_is_a_target_error(
+    tmp_path: Path, name: str, note: str
+) -> None:
+    async with published(tmp_path) as parts:
+        into = IntoFolder(path=tmp_path / name, metadata={"note": note})
+        with pytest.raises(TargetError):
+            await parts.weights.load(IDENTITY, into=into)
+        assert parts.lease_count() == 0
+        assert not [
+            name for name in await to_thread.run_sync(os.listdir, tmp_path) if "partial" in name
+        ]
+
+
+async def test_name_that_is_a_folder_is_refused_before_any_file_is_replaced(tmp_path: Path) -> None:
+    async with published(tmp_path) as parts:
+        out = tmp_path / "out"
+        into = IntoFolder(path=out, file_bytes=4000)
+        report = await parts.weights.load(IDENTITY, into=into)
+        first, last = Path(report.files[0]), Path(report.files[-1])
+
+        def spoil() -> None:
+            first.write_bytes(b"kept")
+            last.unlink()
+            last.mkdir()
+
+        await to_thread.run_sync(spoil)
+        with pytest.raises(TargetError, match="is a folder"):
+            await parts.weights.load(IDENTITY, into=into)
+        assert await to_thread.run_sync(first.read_bytes) == b"kept"
+
+
+def test_more_memory_than_there_is_is_a_target_error() -> None:
+    target = Target(
+        tensor=TensorDescriptor(
+            tensor_id="huge",
+            global_shape=(2**60,),
+            dtype="U8",
+            itemsize=1,
+            layout_fingerprint="row-major",
+        ),
+        shape=(2**60,),
+        nbytes=2**60,
+    )
+    with pytest.raises(TargetError, match=str(2**60)):
+        arena_windows([target])
 
 
 async def test_buffers_are_filled_in_place(tmp_path: Path) -> None:

@@ -256,6 +256,16 @@ def _pipe(folder: Path) -> None:
     os.mkfifo(folder / "model.safetensors")
 
 
+def _index_that_is_a_pipe(folder: Path) -> None:
+    (folder / "model.safetensors").touch()
+    os.mkfifo(folder / "model.safetensors.index.json")
+
+
+def _index_that_never_ends(folder: Path) -> None:
+    (folder / "model.safetensors").touch()
+    (folder / "model.safetensors.index.json").symlink_to("/dev/zero")
+
+
 @pytest.mark.parametrize(
     "make, why",
     [
@@ -267,6 +277,8 @@ def _pipe(folder: Path) -> None:
         (_broken_index, "not JSON"),
         (_index_to_a_missing_file, "cannot be opened"),
         (_pipe, "not a regular file"),
+        (_index_that_is_a_pipe, "not a regular file"),
+        (_index_that_never_ends, "not a regular file"),
         (lambda folder: None, "holds no"),
     ],
 )
@@ -274,6 +286,20 @@ def test_folder_that_is_not_one_whole_model_is_refused(tmp_path: Path, make: Any
     make(tmp_path)
     with pytest.raises(SourceError, match=why), ModelSource(tmp_path):
         pass
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a\ud800b", ""])
+def test_a_path_that_no_file_can_have_is_refused(name: str) -> None:
+    with pytest.raises(SourceError), ModelSource(name):
+        pass
+
+
+def test_the_last_of_very_many_names_twice_is_found_in_one_pass() -> None:
+    """Counting each name anew would take hours for a header of the largest size."""
+    names = [str(number) for number in range(200_000)]
+    raw = "{" + ",".join(f'"{name}":1' for name in [*names, names[-1]]) + "}"
+    with pytest.raises(SourceError, match="names '199999' twice"):
+        parse_header("file", raw.encode(), 10**9)
 
 
 def test_missing_path_is_refused(tmp_path: Path) -> None:
