@@ -273,18 +273,43 @@ def test_a_full_tier_has_an_exit_code_of_its_own(tmp_path: Path) -> None:
     assert "local_disk" in cli.run("import", IDENTITY, str(cli.model), code=7).err
 
 
+def largest_replica(cli: Cli, tier: str) -> Path:
+    replicas = [path for path in (cli.folder / tier).rglob("*") if path.is_file()]
+    return max(replicas, key=lambda path: path.stat().st_size)
+
+
+def flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.chmod(0o600)
+    path.write_bytes(content)
+
+
 def test_wrong_bytes_in_the_only_copy_are_an_integrity_error(cli: Cli) -> None:
     cli.ready()
     cli.run("evict", IDENTITY, "--wait")
-    replicas = [path for path in (cli.folder / "local_disk").rglob("*") if path.is_file()]
-    largest = max(replicas, key=lambda path: path.stat().st_size)
-    largest.chmod(0o600)
-    content = bytearray(largest.read_bytes())
-    content[-1] ^= 1
-    largest.write_bytes(content)
+    flip_a_bit(largest_replica(cli, "local_disk"))
     ran = cli.run("load", IDENTITY, str(cli.folder / "out"), code=8)
     assert ran.err.startswith("error: ")
     assert not (cli.folder / "out" / "model.safetensors").exists()
+
+
+def test_wrong_bytes_in_a_cold_copy_are_replaced_before_memory_is_let_go(cli: Cli) -> None:
+    cli.ready()
+    flip_a_bit(largest_replica(cli, "local_disk"))
+    assert cli.json("evict", IDENTITY, "--wait")["residency"] == "COLD"
+    loaded = cli.json("load", IDENTITY, str(cli.folder / "out"))
+    assert loaded["verifiedBytes"] > 0
+    assert loaded["bytesByTier"].keys() == {"local_disk"}
+
+
+def test_a_loss_ends_the_waiting_with_its_own_exit_code(cli: Cli) -> None:
+    cli.ready()
+    cli.run("evict", IDENTITY, "--wait")
+    largest_replica(cli, "local_disk").unlink()
+    ran = cli.run("rehydrate", IDENTITY, "--wait", code=15)
+    assert "NothingReadable" in ran.err
+    assert cli.json("get", IDENTITY)["availability"] == "DEGRADED"
 
 
 def test_a_held_state_directory_without_a_controller_names_its_holder(cli: Cli) -> None:
