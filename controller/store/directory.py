@@ -60,7 +60,10 @@ class Directory:
         rows = _checked_rows(identity, members)
         group_id = payload_group_id(identity)
 
+        reservation = self._table.reservation(identity.tenant_id, rows)
+
         async def plan() -> list[RowChange]:
+            reservation.begin()
             fresh = await self._unknown(identity, rows)
             return await self._table.added(identity.tenant_id, group_id, fresh)
 
@@ -72,11 +75,13 @@ class Directory:
             locks.release(identity)
             raise
         self._imports.touch(identity)
+
+        def ended() -> None:
+            reservation.end()
+            locks.release(identity)
+
         await self._engine.change_objects(
-            identity.tenant_id,
-            plan,
-            publish=lambda: self.forget(group_id),
-            ended=lambda: locks.release(identity),
+            (identity.tenant_id, group_id), plan, publish=lambda: self.forget(group_id), ended=ended
         )
 
     async def members(self, group_id: str) -> Members:

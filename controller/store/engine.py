@@ -70,7 +70,7 @@ class Engine:
         self.locks = KeyedLocks()
         """By revision, outermost."""
         self.object_locks = KeyedLocks()
-        """By tenant, for the object tables; taken inside a revision's lock, never around one."""
+        """By group, for the object tables; taken inside a revision's lock, never around one."""
         self.journal = Journal(
             opened.writer, opened.tail, clock=clock, files=opened.files, counters=self._counters
         )
@@ -153,25 +153,25 @@ class Engine:
 
     async def change_objects(
         self,
-        tenant_id: str,
+        group: tuple[str, str],
         plan: Callable[[], Awaitable[Sequence[RowChange]]],
         *,
         publish: Callable[[], Any] = _nothing,
         ended: Callable[[], None] = _nothing,
     ) -> bool:
-        """Make planned changes of a tenant's objects durable; False when there is nothing to do.
+        """Make planned changes of a (tenant, group id) durable; False when there is nothing to do.
 
-        The tenant is held from before `plan` looks until the change is settled; `ended` is called
+        The group is held from before `plan` looks until the change is settled; `ended` is called
         then, once, in every case.
         """
         try:
-            await self.object_locks.acquire(tenant_id)
+            await self.object_locks.acquire(group)
         except BaseException:
             ended()
             raise
 
         def settled() -> None:
-            self.object_locks.release(tenant_id)
+            self.object_locks.release(group)
             ended()
 
         try:
@@ -180,7 +180,7 @@ class Engine:
                 settled()
                 return False
             future = self.append_rows(
-                f"the objects of tenant {tenant_id!r}", changes, publish=publish, settled=settled
+                f"group {group[1]!r}", changes, publish=publish, settled=settled
             )
         except BaseException:
             settled()

@@ -1,8 +1,8 @@
 """Changes of the object tables as parts of a transaction.  Layer: store.
 
-A key of a tenant names one object, managed or plain.  Whoever changes a tenant's objects holds that
-tenant's lock from the look-up until the change is settled, so look-ups, counts and checksums are
-never stale when they are replaced.
+A key of a tenant names one object, managed or plain. Whoever changes a group's objects holds that
+group's lock and a reservation of the keys, from the look-up until the change is settled: so what
+was looked up, and the count and checksum that are replaced, are never stale.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weightctl.controller.core.identity import text_bytes
+from weightctl.controller.core.refusals import conflict
 from weightctl.controller.store.commit import RowChange
 from weightctl.controller.store.rows import (
     OBJECTS,
@@ -29,12 +30,43 @@ Found = dict[bytes, tuple[str, ObjectRow]]
 """Group id and row by key."""
 
 
+class Reservation:
+    """Keys of a tenant that one writer changes; harmless to end twice or before it began."""
+
+    def __init__(self, reserved: set[tuple[str, bytes]], names: set[tuple[str, bytes]]) -> None:
+        self._reserved = reserved
+        self._names = names
+        self._held = False
+
+    def begin(self) -> None:
+        """Take the keys.  Raises CONFLICT while another writer has one of them."""
+        for _, key in self._names & self._reserved:
+            raise conflict(
+                f"object {key.decode('utf-8', 'surrogateescape')}",
+                "another writer is changing it now",
+                "wait for the other writer, then look again",
+            )
+        self._reserved |= self._names
+        self._held = True
+
+    def end(self) -> None:
+        """Give the keys back."""
+        if self._held:
+            self._held = False
+            self._reserved -= self._names
+
+
 class ObjectTable:
     """Look-ups and row changes; commits nothing itself."""
 
     def __init__(self, reader: StoreConnection, last_group_number: int) -> None:
         self._reader = reader
         self._last_group_number = last_group_number
+        self._reserved: set[tuple[str, bytes]] = set()
+
+    def reservation(self, tenant_id: str, rows: Sequence[ObjectRow]) -> Reservation:
+        """A reservation of the rows' keys, not yet begun."""
+        return Reservation(self._reserved, {(tenant_id, row.key) for row in rows})
 
     async def find(self, tenant_id: str, keys: Sequence[bytes]) -> Found:
         """The objects of a tenant that exist."""

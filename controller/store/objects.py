@@ -118,7 +118,7 @@ class PlainObjects:
             await self._directory.register(owner, [member])
             await self._write(member, tier, open_source)
             return
-        async with self._writing(stored):
+        async with self._writing([stored]):
             fresh = await self._insert(stored)
             try:
                 await self._write(member_of(stored), tier, open_source)
@@ -130,8 +130,10 @@ class PlainObjects:
     async def _insert(self, stored: StoredObject) -> bool:
         """Make the row durable; False when it was there already."""
         tenant_id, group_id, row = stored
+        reservation = self._table.reservation(tenant_id, [row])
 
         async def plan() -> list[RowChange]:
+            reservation.begin()
             known = (await self._table.find(tenant_id, [row.key])).get(row.key)
             if known == (group_id, row):
                 return []
@@ -142,18 +144,25 @@ class PlainObjects:
             return await self._table.added(tenant_id, group_id, [row])
 
         return await self._engine.change_objects(
-            tenant_id, plan, publish=lambda: self._directory.forget(group_id)
+            (tenant_id, group_id),
+            plan,
+            publish=lambda: self._directory.forget(group_id),
+            ended=reservation.end,
         )
 
     @asynccontextmanager
-    async def _writing(self, stored: StoredObject) -> AsyncIterator[None]:
-        """One writer of an object at a time, so that none undoes what another one has done."""
-        name = stored[0], stored[2].key
-        await self._writers.acquire(name)
+    async def _writing(self, objects: Sequence[StoredObject]) -> AsyncIterator[None]:
+        """One writer or remover of an object at a time, so that none undoes another's work."""
+        names = sorted({(tenant_id, row.key) for tenant_id, _, row in objects})
+        held: list[tuple[str, bytes]] = []
         try:
+            for name in names:  # all in one order, so that two of them never wait for each other
+                await self._writers.acquire(name)
+                held.append(name)
             yield
         finally:
-            self._writers.release(name)
+            for name in held:
+                self._writers.release(name)
 
     async def _write(self, member: Member, tier: Tier, open_source: Source) -> None:
         item = StoreItem(member=member, open_source=open_source)
@@ -293,11 +302,12 @@ class PlainObjects:
 
     async def _remove(self, objects: Sequence[StoredObject], tiers: Sequence[Tier]) -> Results:
         results: Results = {key_of(stored): None for stored in objects}
-        for tier in tiers:
-            failures = await drop(await locate(objects, tier), tier, self._fence)
-            for stored, failure in zip(objects, failures, strict=True):
-                results[key_of(stored)] = results[key_of(stored)] or failure
-        await self._forget([each for each in objects if results[key_of(each)] is None])
+        async with self._writing(objects):
+            for tier in tiers:
+                failures = await drop(await locate(objects, tier), tier, self._fence)
+                for stored, failure in zip(objects, failures, strict=True):
+                    results[key_of(stored)] = results[key_of(stored)] or failure
+            await self._forget([each for each in objects if results[key_of(each)] is None])
         return results
 
     async def _forget(self, objects: Sequence[StoredObject]) -> int:
@@ -310,14 +320,19 @@ class PlainObjects:
 
     async def _forget_rows(self, tenant_id: str, group_id: str, rows: list[ObjectRow]) -> int:
         left: list[ObjectRow] = []
+        reservation = self._table.reservation(tenant_id, rows)
 
         async def plan() -> list[RowChange]:
+            reservation.begin()
             found = await self._table.find(tenant_id, [row.key for row in rows])
             left.extend(row for row in rows if found.get(row.key) == (group_id, row))
             return await self._table.removed(tenant_id, group_id, left)
 
         await self._engine.change_objects(
-            tenant_id, plan, publish=lambda: self._directory.forget(group_id)
+            (tenant_id, group_id),
+            plan,
+            publish=lambda: self._directory.forget(group_id),
+            ended=reservation.end,
         )
         return len(left)
 
