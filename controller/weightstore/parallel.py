@@ -62,7 +62,8 @@ async def finished(act: Callable[[], Awaitable[None]]) -> None:
         try:
             await ended.wait()
         finally:
-            if not ended.is_set():
-                scope.deadline = anyio.current_time() + FINISH_S
+            with anyio.move_on_after(FINISH_S, shield=True):
+                await ended.wait()
+            scope.cancel()
     if failures:
         raise failures[0]
