@@ -42,7 +42,8 @@ def factory(name: str, options: Mapping[str, object], context: TierContext, /) -
         latency_s=0.0001,
     )
     root = Root(
-        Medium(path, KIND, remembered=None, durable=False),
+        # Anybody can make a folder of a name that can be guessed in /dev/shm.
+        Medium(path, KIND, remembered=None, durable=False, trusted=Path(context.state_dir)),
         Room(known.size_bytes("capacity_bytes"), free_bytes),
         durable=False,
         token=context.entropy.token,

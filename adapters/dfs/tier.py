@@ -9,6 +9,7 @@ is not dropped from here.
 from __future__ import annotations
 
 import pickle
+import re
 from collections import Counter
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
@@ -20,6 +21,7 @@ from weightctl.adapters.dfs.accounts import Accounts
 from weightctl.adapters.dfs.engine import Engine
 from weightctl.adapters.dfs.strangers import Strangers
 from weightctl.adapters.dfs.transfers import Reader, bring_in, read_back
+from weightctl.adapters.shared.markers import write_remembered
 from weightctl.adapters.shared.pump import raise_first
 from weightctl.adapters.shared.translate import outcome_from_error
 from weightctl.adapters.shared.workers import EngineSpec, WorkerLimits, WorkerPool
@@ -53,6 +55,7 @@ REQUEST_ITEMS_MAX = 64
 PICKLED_OFF_LOOP = 4096
 """Members beyond which a request is packed in a thread."""
 _HOST_BYTES = 3
+_HOST = re.compile(rf"[0-9a-f]{{{2 * _HOST_BYTES}}}")
 _RANDOM_BYTES = 5
 
 
@@ -120,14 +123,19 @@ class DfsTier:
         await self._stack.aclose()
 
     def _host_text(self, path: Path) -> str:
-        """What instance ids of this state directory's controller begin with."""
+        """What instance ids of this state directory's controller begin with.
+
+        A file that a crash has emptied is written anew: with no text of its own, this host would
+        take every other host's partial files for its own, and its names would not be read back.
+        """
+        with suppress(FileNotFoundError):
+            known = path.read_bytes().decode("ascii", "replace")
+            if _HOST.fullmatch(known):
+                return known
         fresh = self._context.entropy.token(_HOST_BYTES)
-        if self._context.read_only and not path.exists():
-            return fresh
-        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        with suppress(FileExistsError), path.open("x", encoding="ascii") as file:
-            file.write(fresh)
-        return path.read_text(encoding="ascii")
+        if not self._context.read_only:
+            write_remembered(path, fresh)
+        return fresh
 
     # --- seeing ---
 

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from weightctl.adapters.nof.medium import Medium
 
 _FENCE_HOLDERS_MAX = 256
+_TERM_MAX = 2**64 - 1
 _HALF_SHARE_MAX = 3 / 4
 """Replica records may fill this much of a half; the rest is for drops and between snapshots."""
 
@@ -274,6 +275,8 @@ class NofDevice:
         """Refuse a fence older than one served; remember a newer one durably first."""
         self.check()
         problem = _name_problem(fence.holder)
+        if not 0 <= fence.term <= _TERM_MAX:
+            problem = f"term {fence.term} is not from 0 to {_TERM_MAX}"
         if problem:
             raise TerminalError("the fence cannot be recorded", problem)
         known = self.catalog.fences.get(fence.holder, 0)
@@ -300,11 +303,11 @@ class NofDevice:
 
     def _serial(self, instance_id: str) -> int:
         """The serial, or -1 for a name that this device never gave."""
-        prefix, _, digits = instance_id.partition("-")
         try:
-            return int(digits, 16) if prefix == self.uuid[:8] else -1
+            serial = int(instance_id.rpartition("-")[2], 16)
         except ValueError:
             return -1
+        return serial if self.instance_id(serial) == instance_id else -1  # one spelling only
 
     def _locked_extents(self) -> Iterator[Extent]:
         """Blocks of the data region that living writers have locked."""

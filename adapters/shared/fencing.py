@@ -61,7 +61,7 @@ def _load(root_fd: int) -> dict[str, int]:
     try:
         terms = json.loads(raw)
         return {str(holder): int(term) for holder, term in terms.items()}
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
         raise TerminalError(
             f"{FENCE_FILE} of the tier cannot be read",
             "it is damaged",

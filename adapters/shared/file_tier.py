@@ -33,6 +33,7 @@ from weightctl.controller.ports import (
     InventoryItem,
     Limiter,
     Outcome,
+    Permanent,
     RangedReader,
     StoreItem,
     Unknown,
@@ -44,6 +45,7 @@ ASKING_MAX = 8
 """Threads that ask, open and read ranges; those that move are counted apart."""
 VERIFYING_MAX = 2
 CHUNK_ITEMS = 256
+_READ_ONLY = Permanent(detail="the tier was opened for asking only")
 
 
 class FileTier:
@@ -114,6 +116,8 @@ class FileTier:
         self, batch: Sequence[StoreItem], fence: Fence, *, limit: Limiter | None = None
     ) -> Sequence[Outcome]:
         """As the port; the folders are synchronised once, after the last replica."""
+        if self._read_only:
+            return [_READ_ONLY] * len(batch)
         return await StoreRun(self._root, self._mover(limit), batch, fence).run()
 
     async def verify(
@@ -139,11 +143,15 @@ class FileTier:
 
     async def drop(self, batch: Sequence[DropItem], fence: Fence) -> Sequence[Outcome]:
         """As the port; one hop for the batch."""
+        if self._read_only:
+            return [_READ_ONLY] * len(batch)
         act = partial(removing.drop, self._root, batch, fence)
         return await to_thread.run_sync(act, limiter=self._moving)
 
     async def quarantine(self, batch: Sequence[DropItem], fence: Fence) -> Sequence[Outcome]:
         """As the port; one hop for the batch."""
+        if self._read_only:
+            return [_READ_ONLY] * len(batch)
         act = partial(removing.quarantine, self._root, batch, fence)
         return await to_thread.run_sync(act, limiter=self._moving)
 

@@ -34,6 +34,7 @@ _EMPTY = "%"  # nor one that stands alone
 _TEXT_NAME = re.compile(r"%%[0-9a-f]{64}~name")
 _PLAIN = re.compile(r"[A-Za-z0-9\-_~%][A-Za-z0-9\-_.~%]*")
 _TAIL = re.compile(r"~[0-9a-f]{64}~[0-9a-f]{16}")
+_INSTANCE = re.compile(r"[0-9a-f]{16}")
 _TAIL_LENGTH = len("~") + 64 + len("~") + 2 * INSTANCE_BYTES
 
 
@@ -117,6 +118,11 @@ def is_hashed(encoded: str) -> bool:
 def text_file(encoded: str) -> str:
     """Name of the file, beside it, that holds the text of a hashed name."""
     return f"{encoded}~name"
+
+
+def is_instance(text: str) -> bool:
+    """Whether a text can be an instance id; others are never made a part of a path."""
+    return _INSTANCE.fullmatch(text) is not None
 
 
 def is_text_file(name: str) -> bool:

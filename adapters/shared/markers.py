@@ -12,7 +12,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from contextlib import contextmanager
+import stat
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +28,7 @@ MARKER_FILE = "weightctl-tier.json"
 FORMAT = 1
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_UUID = re.compile(r"[0-9A-Za-z-]{1,64}")
 _NOT_CONTENT = re.compile(re.escape(MARKER_FILE) + r"\..+|lost\+found")
 """Left by somebody who was killed while beginning the root; part of a new file system."""
 _ROOT_FLAGS = FOLDER_FLAGS & ~os.O_NOFOLLOW  # the root itself may be reached by a link
@@ -48,11 +50,21 @@ class Medium:
     """One root folder and the medium that is expected there.
 
     remembered: file in the state directory that keeps the uuid of a persistent medium over
-    restarts; None for one that may forget (memory), which is begun anew when it has gone.
+    restarts; None for one that may forget (memory), which is begun anew when it has gone;
+    trusted: a folder of the one who may own the root, where others could have made it before.
     """
 
-    def __init__(self, root: Path, kind: str, *, remembered: Path | None, durable: bool) -> None:
+    def __init__(
+        self,
+        root: Path,
+        kind: str,
+        *,
+        remembered: Path | None,
+        durable: bool,
+        trusted: Path | None = None,
+    ) -> None:
         self.root = root
+        self._trusted = trusted
         self._kind = kind
         self._remembered = remembered
         self._durable = durable
@@ -81,6 +93,12 @@ class Medium:
                 f"{error.strerror}: {error.filename}",
                 "correct the path or its permissions",
             ) from error
+        except ValueError as error:
+            raise ConfigError(
+                f"which medium belongs to the {self._kind} tier of {str(self.root)!r} is not known",
+                f"{self._remembered} is damaged: {error}",
+                f"write the uuid of the tier's {MARKER_FILE} into it",
+            ) from error
 
     def epoch(self) -> str:
         """Changes when this tier may have forgotten what it held."""
@@ -102,6 +120,7 @@ class Medium:
             raise self._away("the folder is not there") from None
         try:
             try:
+                self._refuse_foreign(root_fd)
                 marker = _read_marker(root_fd, self.root)
             except ConfigError as error:
                 raise MediumError(error.what, error.why, error.todo) from None
@@ -128,6 +147,7 @@ class Medium:
         except FileNotFoundError:
             return ""
         try:
+            self._refuse_foreign(root_fd)
             marker = _read_marker(root_fd, self.root)
             if marker is None:
                 return ""
@@ -140,6 +160,7 @@ class Medium:
         self.root.mkdir(mode=0o755, parents=True, exist_ok=True)
         root_fd = os.open(self.root, _ROOT_FLAGS)
         try:
+            self._refuse_foreign(root_fd)
             marker = _read_marker(root_fd, self.root)
             if marker is not None:
                 self._check_kind(marker)
@@ -158,6 +179,23 @@ class Medium:
             return uuid
         finally:
             os.close(root_fd)
+
+    def _refuse_foreign(self, root_fd: int) -> None:
+        """Who owns the root can put other bytes under any replica's name, unseen by `observe`."""
+        if self._trusted is None:
+            return
+        root = os.fstat(root_fd)
+        owners = {0, os.geteuid()}
+        with suppress(FileNotFoundError):
+            owners.add(self._trusted.stat().st_uid)
+        open_to_all = root.st_mode & stat.S_IWOTH and not root.st_mode & stat.S_ISVTX
+        if root.st_uid not in owners or open_to_all:
+            raise ConfigError(
+                f"the root {str(self.root)!r} of a {self._kind} tier is not trusted",
+                f"it belongs to user {root.st_uid} with mode {stat.S_IMODE(root.st_mode):o}, so "
+                "another user could put other bytes in place of a replica",
+                "remove it, or name a folder that only the controller's user can write to",
+            )
 
     def _check_kind(self, marker: Marker) -> None:
         if marker.kind != self._kind:
@@ -186,7 +224,9 @@ def _read_marker(root_fd: int, root: Path) -> Marker | None:
         content = json.loads(raw)
         known = int(content["format"]) <= FORMAT
         marker = Marker(uuid=str(content["uuid"]), kind=str(content["kind"]))
-    except (ValueError, TypeError, KeyError):
+        if not _UUID.fullmatch(marker.uuid):
+            raise ValueError(marker.uuid)
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         raise ConfigError(
             f"the marker of {str(root)!r} cannot be read",
             f"{MARKER_FILE} is damaged",
@@ -202,13 +242,20 @@ def _read_marker(root_fd: int, root: Path) -> Marker | None:
 
 
 def read_remembered(path: Path | None) -> str:
-    """The uuid kept in a file of the state directory, empty when there is none.  Raises OSError."""
+    """The uuid kept in a file of the state directory, empty when there is no such file.
+
+    Raises OSError, ValueError for a file that is emptied or damaged: what it said is not known, so
+    nothing may be begun anew in its place.
+    """
     if path is None:
         return ""
     try:
-        return path.read_text(encoding="ascii").strip()
+        uuid = path.read_text(encoding="ascii").strip()
     except FileNotFoundError:
         return ""
+    if not _UUID.fullmatch(uuid):
+        raise ValueError(f"it holds {uuid[:80]!r}, which is no uuid")
+    return uuid
 
 
 def write_remembered(path: Path, uuid: str) -> None:

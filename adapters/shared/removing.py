@@ -16,7 +16,13 @@ from weightctl.adapters.shared import fencing
 from weightctl.adapters.shared.drafts import remove_leftover
 from weightctl.adapters.shared.files import rename_in
 from weightctl.adapters.shared.folders import every_group, group_folder, remove_if_empty
-from weightctl.adapters.shared.layout import PARTIAL, QUARANTINED, StoredName, encode_text
+from weightctl.adapters.shared.layout import (
+    PARTIAL,
+    QUARANTINED,
+    StoredName,
+    encode_text,
+    is_instance,
+)
 from weightctl.adapters.shared.listing import list_group
 from weightctl.adapters.shared.translate import outcome_from_error
 from weightctl.controller.errors import ReconcileError
@@ -125,7 +131,7 @@ def _find(root: Root, item: DropItem, group_fd: int) -> StoredName | Outcome:
     likely = StoredName(
         text=encode_text(member.key), sha256_hex=member.sha256.hex(), instance_id=item.instance_id
     )
-    for suffix in ("", QUARANTINED, PARTIAL):
+    for suffix in ("", QUARANTINED, PARTIAL) if is_instance(item.instance_id) else ():
         name = likely.with_suffix(suffix)
         with suppress(FileNotFoundError):
             found = os.stat(str(name), dir_fd=group_fd, follow_symlinks=False)

@@ -343,6 +343,19 @@ class ContractUnderFaults:
             assert (await tier.capacity()).used_bytes >= 7
         assert await to_thread.run_sync(harness.fingerprint) == before
 
+    async def test_a_dry_run_refuses_to_store_and_to_remove(self, harness: TierHarness) -> None:
+        async with harness.tier() as tier:
+            member = await store_one(tier, "payload", b"content")
+            item = await drop_item(tier, member)
+        async with harness.tier(read_only=True) as tier:
+            other = item_of(member_of("other", b"other"), b"other")
+            assert kinds(await tier.store([other], fence(2))) == ["Permanent"]
+            assert kinds(await tier.quarantine([item], fence(2))) != ["Done"]
+            assert kinds(await tier.drop([item], fence(2))) == ["Permanent"]
+        async with harness.tier() as tier:
+            assert await states(tier, member, other.member) == [COMPLETE, ABSENT]
+            assert kinds(await tier.drop([item], fence(1))) == ["Done"]
+
     async def test_a_dry_run_on_a_medium_that_was_never_set_up_is_unknown(
         self, harness: TierHarness
     ) -> None:

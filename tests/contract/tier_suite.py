@@ -307,6 +307,24 @@ class ContractOfReplicas:
         assert kinds(await tier.quarantine([old], fence())) == ["Conflict"]
         assert await read_all(tier, member) == b"content"
 
+    async def test_a_name_that_was_never_given_removes_nothing(self, tier: Tier) -> None:
+        member = await store_one(tier, "payload", b"content")
+        name = await instance(tier, member)
+        names = [
+            "",
+            "\0",
+            "\ud800",
+            "../../x",
+            "x" * 5000,
+            f"{name}\n",
+            f" {name}",
+            f"{name}.partial",
+        ]
+        batch = [DropItem(member=member, instance_id=name) for name in names]
+        assert set(kinds(await tier.drop(batch, fence()))) <= {"Conflict", "NoOp"}
+        assert set(kinds(await tier.quarantine(batch, fence()))) <= {"Conflict", "NoOp"}
+        assert await states(tier, member) == [COMPLETE]
+
     async def test_an_open_replica_is_busy_until_it_is_closed(self, tier: Tier) -> None:
         member = await store_one(tier, "payload", b"content")
         item = await drop_item(tier, member)

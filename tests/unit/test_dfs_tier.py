@@ -345,3 +345,17 @@ async def test_a_drop_that_happens_late_cannot_remove_a_newer_replica(tmp_path: 
         (outcome,) = await tier._pool.call(Engine.drop, late, FENCE, frozenset())
         assert isinstance(outcome, (NoOp, Conflict))
         assert await states(tier, "k") == [COMPLETE]
+
+
+@pytest.mark.parametrize("raw", [b"", b"12", b"zzzzzz", b"\xff\xff\xff"])
+async def test_a_host_text_that_a_crash_has_damaged_is_written_anew(
+    tmp_path: Path, raw: bytes
+) -> None:
+    kept = tmp_path / "one" / "tiers" / "dfs.host"
+    async with dfs(tmp_path):
+        first = await away(kept.read_bytes)
+    await away(kept.write_bytes, raw)
+    async with dfs(tmp_path) as tier:
+        await store(tier, "k", b"content")
+        assert await states(tier, "k") == [MemberState.COMPLETE]
+    assert len(await away(kept.read_bytes)) == len(first)

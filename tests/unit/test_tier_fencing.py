@@ -56,7 +56,8 @@ def test_holders_are_bounded_and_the_longest_unused_goes_first(
     admit(root_fd, 1, "b")  # forgotten
 
 
-def test_a_damaged_file_stops_everything(root_fd: int, tmp_path: Path) -> None:
-    (tmp_path / fencing.FENCE_FILE).write_text("[1, 2")
+@pytest.mark.parametrize("raw", ["[1, 2", "", '{"a": 1e999}', '{"a": null}', "[" * 100_000])
+def test_a_damaged_file_stops_everything(root_fd: int, tmp_path: Path, raw: str) -> None:
+    (tmp_path / fencing.FENCE_FILE).write_text(raw)
     with pytest.raises(TerminalError, match="damaged"):
         admit(root_fd, 1)

@@ -1,6 +1,7 @@
 """The marker of a root: which medium it is, and when a new one may be begun."""
 
 import json
+import os
 import secrets
 from pathlib import Path
 
@@ -104,6 +105,67 @@ def test_an_unusable_marker_is_refused_at_the_start(
     if "kind" not in changes:
         with pytest.raises(MediumError), running.opened():
             pass
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        '{"format": 1e999, "kind": "disk", "uuid": "a"}',
+        '{"format": 1, "kind": "disk", "uuid": ""}',
+        '{"format": 1, "kind": "disk", "uuid": "\\u00e9"}',
+        '{"format": 1, "kind": "disk", "uuid": "a\\nb"}',
+        "[" * 100_000,
+        "",
+    ],
+    ids=["infinite", "no-uuid", "not-ascii", "two-lines", "deep", "empty"],
+)
+def test_a_hostile_marker_is_damaged_and_nothing_else(tmp_path: Path, raw: str) -> None:
+    running = entered(tmp_path)
+    (tmp_path / "root" / MARKER_FILE).write_text(raw)
+    with pytest.raises(ConfigError, match="damaged"):
+        medium(tmp_path, forgets=True).enter(secrets.token_hex)
+    with pytest.raises(MediumError), running.opened():
+        pass
+
+
+@pytest.mark.parametrize("raw", [b"", b"  \n", b"\xff\xfe", b"a b"])
+def test_where_the_remembered_uuid_is_damaged_no_medium_is_begun(
+    tmp_path: Path, raw: bytes
+) -> None:
+    """An unmounted root is empty, too: whoever forgot which medium it was must not begin anew."""
+    entered(tmp_path)
+    (tmp_path / "root" / MARKER_FILE).unlink()
+    (tmp_path / "state" / "disk.uuid").write_bytes(raw)
+    with pytest.raises(ConfigError, match="damaged"):
+        medium(tmp_path).enter(secrets.token_hex)
+    assert not (tmp_path / "root" / MARKER_FILE).exists()
+
+
+def test_a_root_that_another_user_can_change_is_not_trusted(tmp_path: Path) -> None:
+    def memory() -> Medium:
+        return Medium(tmp_path / "root", "m", remembered=None, durable=False, trusted=tmp_path)
+
+    found = memory()
+    found.enter(secrets.token_hex)
+    with found.opened():
+        pass
+    (tmp_path / "root").chmod(0o777)
+    with pytest.raises(MediumError, match="not trusted"), found.opened():
+        pass
+    with pytest.raises(ConfigError, match="not trusted"):
+        memory().enter(secrets.token_hex)
+    (tmp_path / "root").chmod(0o1777)  # as a tmpfs is mounted: each may change only what is his
+    with found.opened():
+        pass
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_root_that_another_user_made_before_is_not_trusted(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    os.chown(tmp_path / "root", 65534, 65534)
+    found = Medium(tmp_path / "root", "m", remembered=None, durable=False, trusted=tmp_path)
+    with pytest.raises(ConfigError, match="belongs to user 65534"):
+        found.enter(secrets.token_hex)
 
 
 def test_a_missing_root_is_away_while_it_runs(tmp_path: Path) -> None:
