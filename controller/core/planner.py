@@ -15,6 +15,7 @@ from weightctl.controller.core.masks import Draft
 from weightctl.controller.core.observation import MemberState
 from weightctl.controller.core.plan import Plan, Reason, Situation, StepKind
 from weightctl.controller.core.records import Availability, Operation, Residency
+from weightctl.controller.core.validity import endings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -191,10 +192,11 @@ def _close(draft: Draft, verdict: Callable[[int], int], target: Residency) -> No
     draft.lose(verdict(_LOST))
     if draft.steps or draft.waits or draft.lost_members:
         return
-    if draft.availability is Availability.READY and draft.residency is target:
-        draft.record_step(StepKind.FINISH, Reason.TARGET_OBSERVED)
-    elif None in (draft.availability, draft.residency):
+    kind = draft.situation.record.operation
+    if None in (draft.availability, draft.residency):
         draft.wait_undecided(draft.masks.everyone)
+    elif draft.availability is Availability.READY and draft.residency in endings(kind, target):
+        draft.record_step(StepKind.FINISH, Reason.TARGET_OBSERVED)
     elif draft.availability is not Availability.READY:
         draft.wait(Reason.GROUP_INCOMPLETE, "the directory does not match the manifest reference")
     else:
