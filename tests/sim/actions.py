@@ -42,6 +42,8 @@ async def perform(world: "World", action: Action) -> None:
             if not isinstance(refused, WeightctlError) and "injected" not in str(refused):
                 raise
             world.note(f"{action.name} {action.of}: {type(refused).__name__}")
+        finally:
+            world.acting -= 1
 
 
 def _subject(world: "World", action: Action) -> Subject:
@@ -73,6 +75,7 @@ async def import_revision(world: "World", action: Action) -> None:
     """
     leader, subject = await _leader(world), _subject(world, action)
     store = leader.store
+    subject.heard_s = world.loop.time()
     record = await store.begin_import(
         identity=subject.identity,
         expected_payload_count=subject.reference.payload_count,
@@ -80,7 +83,6 @@ async def import_revision(world: "World", action: Action) -> None:
     )
     subject.heard_s = world.loop.time()
     await store.directory.register(subject.identity, list(subject.members.values()))
-    subject.heard_s = world.loop.time()
     if action.amount == 3:
         return
     tiers = [tier for tier in leader.tiers if tier.profile.hot][:1]
@@ -279,6 +281,7 @@ async def litter(world: "World", action: Action) -> None:
     medium = world.media[_tier(world, action)]
     key = list(subject.members)[int(action.amount * len(subject.members)) % len(subject.members)]
     stored = Stored(f"litter-{world.loop.steps}", bytearray(b"x"), bytes(32), hidden=True)
+    world.touched_s[medium.tier, subject.group_id] = world.loop.time()
     ReferenceMedium.add(medium, (subject.group_id, key), stored)
 
 

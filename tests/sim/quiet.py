@@ -28,6 +28,8 @@ FIXED_WAITS_S = 60 + 25 + 40 + 2 * 4 + 20 + 20 + 10 + 2 * 20 + 8
 """Silence of a tier, a lease, an abandoned import, settling, waits, parking, rounds, backoff."""
 PARKED_S = 25.0
 """A revision that is robbed of a member still does what it can for the others."""
+AGED_S = 90.0
+"""Evidence ages meanwhile, and a part of what does not fit may then be tried."""
 STEP_S = 3.0
 REST_S = 3 * 20.0
 """Three rounds of looking for drift."""
@@ -38,7 +40,8 @@ PUBLISHED = (Availability.READY, Availability.DEGRADED)
 async def come_to_rest(world: "World") -> None:
     """End all faults, then see the world converge and stay."""
     await _end_faults(world)
-    while world.background:
+    world.over_s = world.loop.time()
+    while world.background or world.acting or _passes_since_before(world, world.over_s):
         await asyncio.sleep(0.5)
     measure = Measure(world)
     world.measure_now, world.count_attempts = measure.changed, measure.attempted  # type: ignore[method-assign]
@@ -74,6 +77,16 @@ async def _end_faults(world: "World") -> None:
     leader.controller.set_policy(world.policy)
 
 
+def _passes_since_before(world: "World", over_s: float) -> bool:
+    """Whether a pass is still at work on what it saw before the faults were over."""
+    return any(
+        trace.started_s <= over_s
+        for process in world.processes
+        if process.alive
+        for trace in process.passes.values()
+    )
+
+
 def _unrest(world: "World") -> list[str]:
     """What is not at rest, and why."""
     reasons = [_why(world, subject) for subject in world.subjects.values()]
@@ -93,12 +106,27 @@ def _why(world: "World", subject: Subject) -> str:
         return f"{name} is {record.availability.name}"
     if record.operation is not Operation.NONE:
         robbed = any(not world.good_copies(member) for member in subject.members.values())
-        robbed = robbed and world.loop.time() - world.moved_s > PARKED_S
-        return "" if robbed else f"{name} is {record.operation.name}: {_told(world, subject)}"
+        idle_s = world.loop.time() - max(world.moved_s, world.over_s)
+        held = robbed and idle_s > PARKED_S
+        held = held or (idle_s > AGED_S and _has_no_room(world, subject, record))
+        return "" if held else f"{name} is {record.operation.name}: {_told(world, subject)}"
     seen = _summary(world, subject)
     if world.known_wrong(subject.identity) or seen == (record.availability, record.residency):
         return ""
     return f"{name} is written as {record.availability!r} {record.residency!r}, but is {seen}"
+
+
+def _has_no_room(world: "World", subject: Subject, record: RevisionMetadata) -> bool:
+    """Whether a repair wants copies in a tier that cannot hold them."""
+    if record.operation is not Operation.REPAIRING:
+        return False
+    for tier, medium in world.media.items():
+        lacking = [member for member in subject.members.values() if not medium.seen(member)]
+        used = sum(len(stored.content) for _, stored in medium.every())
+        needed = sum(member.size_bytes for member in lacking)
+        if not world.specs[tier].hot and needed > medium.limit_bytes - used:
+            return world.policy.cold_copies > 1
+    return False
 
 
 def _told(world: "World", subject: Subject) -> str:
@@ -135,7 +163,7 @@ class Measure:
     def __init__(self, world: "World") -> None:
         self.world = world
         self._attempts: Counter[Identity] = Counter()
-        self._last: dict[tuple[str, int], int] = {}
+        self._last: dict[tuple[str, Availability, int], int] = {}
         for subject in world.subjects.values():
             self._note(subject)
 
@@ -148,14 +176,15 @@ class Measure:
     def _note(self, subject: Subject) -> None:
         record = self.world.ledger.records.get(subject.identity)
         if record is not None:
-            self._last[subject.group_id, record.operation_id] = self._of(subject, record)
+            key = (subject.group_id, record.availability, record.operation_id)
+            self._last[key] = self._of(subject, record)
 
     def changed(self, tier: str, name: Name, what: str) -> None:
         subject = self.world.by_group.get(name[0])
         record = None if subject is None else self.world.ledger.records.get(subject.identity)
         if subject is None or record is None:
             return
-        key = (subject.group_id, record.operation_id)
+        key = (subject.group_id, record.availability, record.operation_id)
         now = self._of(subject, record)
         before = self._last.get(key)
         self._last[key] = now
@@ -189,9 +218,13 @@ class Measure:
                 copies[name[1]].append(self.world.specs[tier].hot)
             else:
                 bad += 1
-        return bad + sum(self._missing(record.operation, where) for where in copies.values())
+        running = self.world.ledger.operations.get(record.operation_id)
+        target = Residency.UNKNOWN if running is None else running.target_residency
+        return bad + sum(
+            self._missing(record.operation, target, where) for where in copies.values()
+        )
 
-    def _missing(self, operation: Operation, where: list[bool]) -> int:
+    def _missing(self, operation: Operation, target: Residency, where: list[bool]) -> int:
         hot, cold = where.count(True), where.count(False)
         match operation:
             case Operation.EVICTING:
@@ -200,6 +233,7 @@ class Measure:
                 return int(hot == 0)
             case Operation.REPAIRING:
                 wanted = min(self.world.policy.cold_copies, 2)
-                return max(wanted - cold, 0) + (hot == 0)
+                away = target is Residency.COLD
+                return max(wanted - cold, 0) + (hot if away else hot == 0)
             case _:
                 return 0

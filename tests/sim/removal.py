@@ -14,7 +14,7 @@ from tests.sim.process import PassTrace, Process
 from weightctl.adapters.conformance.faults import Call
 from weightctl.adapters.conformance.reference import Name, Stored
 from weightctl.controller.core.observation import Member, MemberState
-from weightctl.controller.core.records import Availability, DataType, Operation
+from weightctl.controller.core.records import Availability, DataType, Operation, Residency
 from weightctl.controller.ports import Corrupt, Done, DropItem, Outcome
 from weightctl.controller.store.evidence import EvidenceRow
 
@@ -61,8 +61,9 @@ class Removal:
         elif record.availability not in PUBLISHED or record.operation is Operation.NONE:
             world.violate("last-copy", f"{what} while {record.availability!r} is idle")
         elif call is Call.DROP:
-            if record.operation is not Operation.EVICTING:
-                world.violate("last-copy", f"{what} during {record.operation!r}")
+            running = world.ledger.operations.get(record.operation_id)
+            if running is None or running.target_residency is not Residency.COLD:
+                world.violate("last-copy", f"{what} during {running}")
             rows = world.disk.evidence(trace.identity)
             for item in batch:
                 self._proven(process, trace, tier, item, rows)

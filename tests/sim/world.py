@@ -139,6 +139,10 @@ class World:
         self.processes: list[Process] = []
         self.clogged: dict[str, asyncio.Event] = {}
         self._local: dict[int, set[asyncio.Task[None]]] = {}
+        self.over_s = 0.0
+        """When the faults were over."""
+        self.acting = 0
+        """Actions under way."""
         self.background = 0
         """Requests under way that nobody may be waiting for."""
         self._chance = Random(f"latency/{script.seed}")
@@ -207,6 +211,7 @@ class World:
             await asyncio.sleep(max(began_s + action.at_s - self.loop.time(), 0.0))
             self.acted[action.name] += 1
             self.note(f"action {action.name} {action.of} {action.amount}")
+            self.acting += 1
             self.tasks.start_soon(perform, self, action)
         await come_to_rest(self)
         self.over.set()
