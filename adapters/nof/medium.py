@@ -18,7 +18,7 @@ import os
 import stat
 import struct
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -224,7 +224,11 @@ def new_file(path: str, size_bytes: int) -> Iterator[FileMedium]:
     what it leaves is used up by the next attempt.  Raises OSError, BusyError for two at a time.
     """
     draft = f"{path}.new"
-    descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with suppress(FileNotFoundError):
+        if Path(draft).lstat().st_nlink > 1:
+            Path(draft).unlink()  # killed after the link: the device itself, by its second name
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(draft, flags, 0o600)
     medium = FileMedium(draft, descriptor, direct=False)
     try:
         if not medium.lock(0, HEADER_BYTES):

@@ -269,3 +269,19 @@ def test_a_device_without_direct_io_is_used_all_the_same(
     assert data._medium is not None
     assert not data._medium.direct
     assert _content(index, data, "k") == content
+
+
+def test_a_device_that_was_moved_after_a_crash_is_not_made_anew(tmp_path: Path) -> None:
+    """A kill between giving a new device its name and taking its first one leaves both."""
+    path, moved = tmp_path / "device", tmp_path / "moved"
+    first = _index(path)
+    first.info(b"")
+    first.close()
+    (tmp_path / "device.new").hardlink_to(path)
+    path.rename(moved)
+    before = moved.read_bytes()
+    second = _index(path)
+    second.info(b"")
+    second.close()
+    assert moved.read_bytes() == before
+    assert not (tmp_path / "device.new").exists()
