@@ -14,6 +14,7 @@ from weightctl.controller.core.records import Availability, Operation, RevisionM
 from weightctl.controller.runtime.observer import Observer, Seen
 
 REVISIONS_MAX = 200_000
+_PART = 8
 _PUBLISHED = (Availability.READY, Availability.DEGRADED)
 _RAW = bytes(min(state, MemberState.COMPLETE) for state in range(256))
 """Evidence is not part of what a tier answers."""
@@ -24,13 +25,22 @@ def is_idle(record: RevisionMetadata) -> bool:
     return record.availability in _PUBLISHED and record.operation is Operation.NONE
 
 
+def _generation(record: RevisionMetadata) -> bytes:
+    return record.metadata_generation.to_bytes(_PART, "little")
+
+
+def _look(states: bytes) -> bytes:
+    return hash(states).to_bytes(_PART, "little", signed=True)
+
+
 class DriftWatch:
     """What converged revisions looked like."""
 
     def __init__(self, observer: Observer, *, revisions_max: int = REVISIONS_MAX) -> None:
         self._observer = observer
         self._revisions_max = revisions_max
-        self._known: dict[Identity, tuple[int, ...]] = {}
+        self._known: dict[Identity, bytes] = {}
+        """Generation, then the look of each tier, eight bytes each."""
 
     def remember(self, record: RevisionMetadata, seen: Seen) -> None:
         """The revision has converged and looks like this; only kept when every tier answered."""
@@ -39,8 +49,8 @@ class DriftWatch:
             return
         if record.identity not in self._known and len(self._known) >= self._revisions_max:
             del self._known[next(iter(self._known))]
-        looks = (hash(view.states.translate(_RAW)) for view in seen.views)
-        self._known[record.identity] = (record.metadata_generation, *looks)
+        looks = [_look(view.states.translate(_RAW)) for view in seen.views]
+        self._known[record.identity] = b"".join((_generation(record), *looks))
 
     def forget(self, identity: Identity) -> None:
         """The revision is being worked on, or gone."""
@@ -52,7 +62,7 @@ class DriftWatch:
             record
             for record in records
             if (known := self._known.get(record.identity)) is None
-            or known[0] != record.metadata_generation
+            or known[:_PART] != _generation(record)
         ]
 
     async def changed(
@@ -66,10 +76,12 @@ class DriftWatch:
         answers = await self._observer.sweep(groups)
         differing = []
         for position, record in enumerate(records):
-            known = self._known.get(record.identity, ())
+            known = self._known.get(record.identity, b"")
             for number, states in enumerate(answers, 1):
-                look = states[position] if position < len(states) else None
-                if look is not None and known[number : number + 1] != (hash(look),):
+                start = number * _PART
+                if position >= len(states):
+                    continue
+                if known[start : start + _PART] != _look(states[position]):
                     differing.append(record.identity)
                     break
         return differing

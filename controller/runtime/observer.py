@@ -6,7 +6,7 @@ while, so that it costs the passes nothing.  Looking changes nothing in any tier
 """
 
 from array import array
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -118,9 +118,7 @@ class Observer:
             capacity = await self._capacity(line) if with_capacity else None
             answers[line.name] = (observation, capacity)
 
-        async with anyio.create_task_group() as group:
-            for line in self._lines.values():
-                group.start_soon(ask, line)
+        await self._all_lines(ask)
         views = [
             self._view(line, members, policy, answers[line.name]) for line in self._lines.values()
         ]
@@ -154,10 +152,18 @@ class Observer:
 
             await self._call(line, each)
 
-        async with anyio.create_task_group() as group:
-            for line, states in zip(self._lines.values(), answers, strict=True):
-                group.start_soon(ask, line, states)
+        numbers = {name: number for number, name in enumerate(self._lines)}
+        await self._all_lines(lambda line: ask(line, answers[numbers[line.name]]))
         return answers
+
+    async def _all_lines(self, ask: Callable[[_Line], Coroutine[None, None, None]]) -> None:
+        """Ask all tiers at once; one of them from this task, because a task has its price."""
+        lines = tuple(self._lines.values())
+        async with anyio.create_task_group() as group:
+            for line in lines[1:]:
+                group.start_soon(ask, line)
+            for line in lines[:1]:
+                await ask(line)
 
     async def list_group(self, tier: str, group_id: str) -> Sequence[InventoryItem] | None:
         """Everything that a tier holds of a group; None when it could not be listed wholly."""

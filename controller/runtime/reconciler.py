@@ -23,7 +23,6 @@ from weightctl.controller.errors import (
 from weightctl.controller.ports import Clock
 from weightctl.controller.runtime.conditions import ConditionBoard
 from weightctl.controller.runtime.deletion import Deletion
-from weightctl.controller.runtime.dispatch import Pass
 from weightctl.controller.runtime.drift import DriftWatch, is_idle
 from weightctl.controller.runtime.executor import Executor
 from weightctl.controller.runtime.observer import Observer
@@ -162,14 +161,21 @@ class Reconciler:
             await self._write_record(record, answer)
             return self._reported(record, answer.plan, Tally(), Again())
         record = await self._record_progress(record, answer.plan)
+        tally = await self._act(record, answer)
+        following = self._following(record, answer.plan, tally)
+        self._note_failures(record, tally)
+        if is_idle(record) and answer.plan.verdict is Verdict.CONVERGED:
+            self._drift.remember(record, answer.seen)
+        return self._reported(record, answer.plan, tally, following)
+
+    async def _act(self, record: RevisionMetadata, answer: Answer) -> Tally:
+        """Carry out the plan's steps for the record as it is after the progress was recorded."""
+        if not answer.plan.steps:
+            return Tally()
         situation = replace(answer.situation, record=record)
         work = self._executor.begin(situation, answer.seen)
         await self._executor.carry_out(work, answer.plan)
-        following = self._following(record, answer.plan, work)
-        self._note_failures(record, work)
-        if is_idle(record) and answer.plan.verdict is Verdict.CONVERGED:
-            self._drift.remember(record, answer.seen)
-        return self._reported(record, answer.plan, work.tally, following)
+        return work.tally
 
     async def _keep_epochs(self) -> None:
         for tier, epoch in self._observer.gate.unsaved().items():
@@ -236,8 +242,8 @@ class Reconciler:
 
     # --- when to come again -----------------------------------------------------------------------
 
-    def _following(self, record: RevisionMetadata, plan: Plan, work: Pass) -> Next:
-        tally, generation = work.tally, record.metadata_generation
+    def _following(self, record: RevisionMetadata, plan: Plan, tally: Tally) -> Next:
+        generation = record.metadata_generation
         if tally.fenced:
             return Failed(generation=generation)
         if tally.changed:
@@ -263,8 +269,8 @@ class Reconciler:
         bounded_s = min(max(wait_s, _WAIT_MIN_S), self._settings.wait_max_s)
         return Again(after_s=bounded_s, progressed=False)
 
-    def _note_failures(self, record: RevisionMetadata, work: Pass) -> None:
-        tally, identity = work.tally, record.identity
+    def _note_failures(self, record: RevisionMetadata, tally: Tally) -> None:
+        identity = record.identity
         troubled = tally.failures or tally.permanent or tally.fenced
         if not troubled:
             self._board.recovered(identity, record.metadata_generation)
