@@ -36,6 +36,7 @@ from weightctl.controller.core.steps import (
 from weightctl.controller.core.validity import (
     PUBLISHED,
     TARGETS,
+    endings,
     is_kind,
     operation_problem,
     placement_problem,
@@ -136,14 +137,18 @@ def prepare_finish(
     """FinishOperation, CONTRACT 3.11; the caller has seen the whole group at the target."""
     what = f"finish of operation {operation_id}"
     _check_operation_id(what, operation_id)
-    if not is_kind(Residency, observed_residency) or observed_residency not in TARGETS:
-        raise invalid(what, "observed_residency must be HOT or COLD")
+    known = state.operations.get(operation_id)
+    repaired = known is not None and known.operation == Operation.REPAIRING
+    if observed_residency not in TARGETS and not (
+        repaired and observed_residency == Residency.MIXED
+    ):
+        raise invalid(what, "observed_residency must be HOT or COLD, or MIXED after a repair")
     operation, record = _both(state, operation_id)
     if not _is_running(operation, record):
         if record.operation == Operation.NONE and record.residency == observed_residency:
             return unchanged_operation(record, operation)
         raise conflict(what, "the revision no longer runs this operation")
-    if operation.target_residency != observed_residency:
+    if observed_residency not in endings(operation.operation, operation.target_residency):
         raise not_ready(
             record.identity,
             f"operation {operation_id} leads to {operation.target_residency.name},"

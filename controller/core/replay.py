@@ -35,6 +35,7 @@ from weightctl.controller.core.refusals import conflict, exhausted, invalid, sta
 from weightctl.controller.core.validity import (
     PUBLISHED,
     can_advance,
+    endings,
     is_transition,
     lease_problem,
     operation_problem,
@@ -188,7 +189,7 @@ def _pair_problem(record: RevisionMetadata, operation: ResidencyOperation | None
             return "its running operation is completed"
     elif operation.message != COMPLETED:
         return "its revision is idle and its operation is not completed"
-    elif operation.target_residency != record.residency:
+    elif record.residency not in endings(operation.operation, operation.target_residency):
         return "its operation is completed and its revision is not at the target"
     return operation_problem(operation, record)
 

@@ -17,7 +17,11 @@ Start of a repair (REPAIRING, target HOT or COLD), in the contract's form:
 | -> | as a residency start with operation = REPAIRING and the asked target | |
 
 A live lease does not block it, at Prepare or at Publish, and may be renewed meanwhile: repair only
-adds replicas.  Acquire, delete and every other start stay BUSY.  Progress and finish: 3.10, 3.11.
+adds replicas.  Acquire, delete and every other start stay BUSY.  Progress: 3.10.
+
+A repair towards COLD asks for the policy's cold copies of every member, one towards HOT for a
+memory replica as well.  Finish: 3.11, but as a repair removes nothing, one towards COLD ends at
+whatever residency is observed then, HOT, COLD or MIXED; the record takes it over.
 """
 
 from __future__ import annotations

@@ -215,6 +215,20 @@ def operation_problem(operation: ResidencyOperation, record: RevisionMetadata | 
 _TARGET_OF = {Operation.EVICTING: Residency.COLD, Operation.REHYDRATING: Residency.HOT}
 
 
+_REPAIRED = frozenset({Residency.HOT, Residency.COLD, Residency.MIXED})
+
+
+def endings(kind: Operation, target: Residency) -> frozenset[Residency]:
+    """The residencies at which an operation may end.
+
+    A repair only adds replicas, so one towards COLD, which asks for cold copies, ends wherever
+    else the members lie; every other operation ends at its target.
+    """
+    if kind == Operation.REPAIRING and target == Residency.COLD:
+        return _REPAIRED
+    return frozenset({target})
+
+
 def _operation_shape_problem(operation: ResidencyOperation) -> str | None:
     kind, target = operation.operation, operation.target_residency
     if not is_u64(operation.operation_id) or operation.operation_id == 0:
@@ -267,7 +281,8 @@ def _operation_link_problem(
     if fence >= record.metadata_generation:
         return "it is completed, but its fence is not behind the revision's metadata_generation"
     if record.metadata_generation == fence + 1 and (
-        record.operation != Operation.NONE or record.residency != operation.target_residency
+        record.operation != Operation.NONE
+        or record.residency not in endings(operation.operation, operation.target_residency)
     ):
         return "it completed last, but its revision is not idle at its target"
     return None

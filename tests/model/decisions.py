@@ -102,6 +102,15 @@ class Facts:
             and self.op["message"] != "completed"
         )
 
+    @property
+    def repairs(self) -> bool:
+        return self.op is not None and self.op["kind"] == "REPAIRING"
+
+    @property
+    def repairs_cold(self) -> bool:
+        """A repair towards COLD ends wherever the members lie when they have their cold copies."""
+        return self.op is not None and self.repairs and self.op["target"] == "COLD"
+
     def running_is(self, kind: str, target: str) -> bool:
         if self.rev is None:
             return False
@@ -256,11 +265,12 @@ TABLES: dict[str, list[Line]] = {
         (EXHAUSTED, lambda f: f.model.moved(f) and f.spent),
     ],
     "finish": [
-        (INVALID, lambda f: not 1 <= f["id"] <= TOP or f["res"] not in KIND),
+        (INVALID, lambda f: not 1 <= f["id"] <= TOP),
+        (INVALID, lambda f: f["res"] not in KIND and not (f.repairs and f["res"] == "MIXED")),
         (NOT_FOUND, lambda f: f.op is None or f.absent),
         (NO_OP, lambda f: not f.working and f.rev["res"] == f["res"]),  # type: ignore[index]
         (CONFLICT, lambda f: not f.is_current),
-        (NOT_READY, lambda f: f.op["target"] != f["res"]),  # type: ignore[index]
+        (NOT_READY, lambda f: f.op["target"] != f["res"] and not f.repairs_cold),  # type: ignore[index]
         (EXHAUSTED, lambda f: f.spent),
     ],
     "get": [

@@ -81,8 +81,6 @@ TABLE: dict[str, Row] = {
         REPAIR, {"mem": "--", "disk": "vv"}, COLD, ["finish >"], [], "work"),
     "repair towards cold takes nothing away": (
         REPAIR, {"mem": "v-", "disk": "vv"}, COLD, ["finish >"], [], "work"),
-    "repair towards cold drops what memory still holds, or it could never end": (
-        REPAIR, {"mem": "cc", "disk": "vc"}, COLD, ["verify disk> 1", "drop mem> 0"], [], "work"),
     "repair towards cold adds the lacking copies first": (
         REPAIR, {"mem": "vv", "disk": "v-"}, COLD, ["store mem>disk 1"], [], "work"),
     "repair goes on although another tier is silent": (
