@@ -1,4 +1,4 @@
-"""The ports: what the loop needs from tiers, directory, journal, time and chance.  Layer: ports.
+"""The ports: what the loop needs from tiers, time and chance.  Layer: ports.
 
 `Tier` is the plugin contract (API version 1).  Every call is batched; each item of a batch gets its
 own `Outcome`, in the order asked; an item without a known outcome is `Unknown`, never success.  A
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, Self
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from weightctl.controller.core.observation import Member, Members, TierObservation
@@ -168,6 +168,9 @@ class DropItem:
 
     member: Member
     instance_id: str
+    whole: bool = False
+    """The object itself is being deleted: a tier whose store cannot remove one replica alone may
+    remove every replica of the object that its store has.  Others take no notice."""
 
 
 class Limiter(Protocol):
@@ -194,9 +197,7 @@ class Tier(Protocol):
     async def __aexit__(self, *exc_info: object) -> None:
         """Release everything; never hangs, even when the medium does."""
 
-    async def observe(
-        self, members: Members, *, detail: Sequence[int] = ()
-    ) -> TierObservation:
+    async def observe(self, members: Members, *, detail: Sequence[int] = ()) -> TierObservation:
         """One state byte for every member; `detail` asks for `ReplicaDetail` of those indexes.
 
         Never raises for the medium: what cannot be answered is UNKNOWN.  Has no side effect on
@@ -263,41 +264,7 @@ class TierFactory(Protocol):
         """Build a tier.  Raises ConfigError, naming the nearest known, for an unknown option."""
 
 
-# --- directory, journal ---------------------------------------------------------------------------
-
-
-class ObjectDirectory(Protocol):
-    """Members of each group: key, type, size, sha256, hard pin, in key order."""
-
-    async def members(self, group_id: str) -> Members:
-        """Every member of the group, in key order; empty when the group is not known."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JournalEntry:
-    """One op-log entry (CONTRACT 7.1); `payload` is the encoded record."""
-
-    sequence: int
-    time_ms: int
-    entry_type: int
-    tenant_id: str
-    key: str
-    payload: bytes
-    checksum: int
-    """XXH32 over the entry; see the store's codec."""
-
-
-class Journal(Protocol):
-    """Durable, ordered append; everything before a returned append is on disk."""
-
-    async def append(self, entries: Sequence[JournalEntry]) -> None:
-        """Durable when it returns.  Raises WeightError DURABILITY_FAILED otherwise."""
-
-    def read(self, from_sequence: int) -> AsyncIterator[JournalEntry]:
-        """Entries from that sequence on, in order."""
-
-
-# --- time, chance, leadership ---------------------------------------------------------------------
+# --- time and chance ------------------------------------------------------------------------------
 
 
 class Clock(Protocol):
@@ -321,14 +288,3 @@ class Entropy(Protocol):
 
     def token(self, size_bytes: int) -> str:
         """A fresh hexadecimal token of that many random bytes."""
-
-
-class Elector(Protocol):
-    """Who may act: the term under which this process leads, and how it learns that it stopped."""
-
-    @property
-    def term(self) -> int:
-        """Current term; grows with each take-over."""
-
-    def is_leader(self) -> bool:
-        """Whether the term still holds now."""

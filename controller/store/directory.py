@@ -38,7 +38,7 @@ CACHED_MEMBERS_MAX = 200_000
 
 
 class Directory:
-    """Members of each group, durable with the records; an `ObjectDirectory`."""
+    """Members of each group, durable with the records."""
 
     def __init__(
         self, engine: Engine, reader: StoreConnection, table: ObjectTable, imports: ImportSigns
