@@ -17,7 +17,7 @@ import struct
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from weightctl.controller.errors import ConfigError, require
+from weightctl.controller.errors import ConfigError
 
 BLOCK_BYTES = 4096
 FORMAT_VERSION = 1
@@ -170,8 +170,8 @@ def decode_superblock(block: bytes) -> Superblock | None:
         texts.append(raw.decode("utf-8", "surrogateescape"))
         position += 1 + size
     geometry = Geometry(total_bytes=total, half_bytes=half_bytes)
-    require(block_bytes == BLOCK_BYTES, "superblock", f"block size {block_bytes} is not known")
-    require(data_offset == geometry.data_offset, "superblock", "regions do not match")
+    if (block_bytes, data_offset) != (BLOCK_BYTES, geometry.data_offset) or half > 1:
+        return None  # a right checksum proves no sense: it is damage, and no reason to stop
     return Superblock(
         uuid=uuid,
         generation=generation,

@@ -166,6 +166,11 @@ def test_a_superblock_round_trips() -> None:
     assert decoded == replace(value, holder=replace(value.holder, host="h" * 255))
 
 
+def test_a_superblock_with_a_right_checksum_and_no_sense_is_damage() -> None:
+    value = read_superblock(_written())
+    assert decode_superblock(encode_superblock(replace(value, half=2))) is None
+
+
 def test_a_checksum_depends_on_the_device() -> None:
     assert checksum(b"a", key=UUID) != checksum(b"a", key=b"x" * 16)
     assert checksum(b"a", b"b") == checksum(b"ab")
