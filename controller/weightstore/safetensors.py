@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 LENGTH_BYTES = 8
 HEADER_BYTES_MAX = 100_000_000
 """The limit that the format's own library keeps."""
+BYTES_PER_BRACKET = 8
+"""A tensor has three opening brackets in 50 bytes or more; texts may hold some more."""
+BRACKETS_FREE = 100_000
 METADATA_NAME = "__metadata__"
 
 ITEM_BYTES: Mapping[str, int] = {
@@ -119,6 +122,8 @@ def _load(path: str, raw: bytes) -> dict[str, Any]:
             _refuse(path, f"its header names {twice[:100]!r} twice")
         return document
 
+    if raw.count(b"[") + raw.count(b"{") > BRACKETS_FREE + len(raw) // BYTES_PER_BRACKET:
+        _refuse(path, "its header is mostly brackets, which would take 25 times its size in memory")
     try:
         document = json.loads(raw.decode("utf-8"), object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:

@@ -302,6 +302,14 @@ def test_the_last_of_very_many_names_twice_is_found_in_one_pass() -> None:
         parse_header("file", raw.encode(), 10**9)
 
 
+@pytest.mark.parametrize("bracket", ["[],", "{},"])
+def test_a_header_of_brackets_is_refused_before_it_takes_memory(bracket: str) -> None:
+    """One of the largest size took 2.4 GiB and 15 s to be refused for its shape."""
+    raw = '{"a":[' + bracket * 200_000 + "0]}"
+    with pytest.raises(SourceError, match="brackets"):
+        parse_header("file", raw.encode(), 10**9)
+
+
 def test_missing_path_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="cannot be opened"), ModelSource(tmp_path / "absent"):
         pass
