@@ -173,7 +173,9 @@ async def react(folder: Path, *, restarted: bool) -> None:
         woken_s: dict[str, float] = {}
         groups = [(revision(n), payload_group_id(revision(n))) for n in range(EVENTS)]
         async with controller:
-            started_s = time.perf_counter()
+            while not restarted and controller.health().drift_round_age_s is None:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)  # the first round over everything comes before
+            started_s, started_cpu_s = time.perf_counter(), time.process_time()
             for number, (of, group_id) in enumerate(groups):
                 wait_s = started_s + number / EVENTS_PER_S - time.perf_counter()
                 await asyncio.sleep(max(wait_s, 0))
@@ -182,13 +184,15 @@ async def react(folder: Path, *, restarted: bool) -> None:
                 controller.wake(of)
             while len(tiers[0].first_call_s) < EVENTS:  # noqa: ASYNC110 - asked twice a run
                 await asyncio.sleep(0.01)
+            cpu_ms = 1000 * (time.process_time() - started_cpu_s) / EVENTS
     waits_ms = sorted(
         1000 * (tiers[0].first_call_s[group_id] - at_s) for group_id, at_s in woken_s.items()
     )
     p50, p99 = waits_ms[EVENTS // 2], waits_ms[EVENTS * 99 // 100]
     name = f"event to first primitive, {EVENTS_PER_S:,}/s"
     name += f", right after a restart with {REVISIONS:,} keys" if restarted else ""
-    row(name, f"p99 {p99:.1f} ms", f"p50 {p50:.1f} ms", "", f"p99 {50 if restarted else 20} ms")
+    peer = f"p50 {p50:.1f} ms, {cpu_ms:.2f} ms CPU an event"
+    row(name, f"p99 {p99:.1f} ms", peer, "", f"p99 {50 if restarted else 20} ms")
 
 
 async def bandwidth() -> None:
