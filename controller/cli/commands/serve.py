@@ -6,7 +6,9 @@ once; SIGHUP reads policy and limits again.  What it says goes to stderr, throug
 
 from __future__ import annotations
 
+import gc
 import logging
+import os
 import signal
 from functools import partial
 from typing import TYPE_CHECKING
@@ -52,13 +54,21 @@ async def _run(args: argparse.Namespace, config: Config) -> None:
         anyio.create_task_group() as tasks,
     ):
         controller = app.loop()
-        tasks.start_soon(stop_on_signals, controller.stop, controller.leave)
+        gc.freeze()  # what was read at the start stays; the collector need not walk it again
+        tasks.start_soon(stop_on_signals, controller.stop, _leave_at_once)
         tasks.start_soon(_reload_on_signal, args, app)
         await tasks.start(serve, config.state_dir, partial(handle, app))
         names = ", ".join(tier.profile.name for tier in app.tiers)
         _LOG.info("%s, term %d, tiers %s: %s", config.state_dir, app.store.term, names, READY)
         await controller.run_until_stopped()
         tasks.cancel_scope.cancel()
+
+
+def _leave_at_once() -> None:
+    """End the process even while a thread hangs in a medium; for the records it is a kill -9."""
+    _LOG.warning("second signal: leaving at once; the next start goes on from the records")
+    logging.shutdown()
+    os._exit(ExitCode.ERROR)
 
 
 async def _reload_on_signal(args: argparse.Namespace, app: App) -> None:
