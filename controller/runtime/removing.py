@@ -176,7 +176,11 @@ class Remover:
         self._require_deleting(work)
         position = {key: index for index, key in enumerate(work.members.keys)}
         batch = [
-            DropItem(member=self._leftover(work, item, position), instance_id=item.instance_id)
+            DropItem(
+                member=self._leftover(work, item, position),
+                instance_id=item.instance_id,
+                whole=True,
+            )
             for item in items
         ]
         outcomes = await self._drop_batch(work, tier, batch)
@@ -196,8 +200,9 @@ class Remover:
         if not details:
             return
         indexes = list(details)
+        whole = step.reason in _OF_DELETED
         batch = [
-            DropItem(member=member, instance_id=details[index].instance_id)
+            DropItem(member=member, instance_id=details[index].instance_id, whole=whole)
             for index, member in zip(indexes, work.members.select(indexes), strict=True)
         ]
         quarantine = step.kind is StepKind.QUARANTINE

@@ -1,0 +1,180 @@
+"""What the Master does not tell, kept in the state directory.  Layer: a tier; blocking.
+
+Owns one SQLite file: for each managed object its group, digest and the client that put it, the
+highest term served of each holder, and the token of the epoch.  The Master shows neither groups
+nor owners nor digests.  Invariant: a row is on disk before the object that it describes is put; a
+term before anything is done for it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weightctl.adapters.mooncake.keys import file_name
+from weightctl.controller.errors import FencedError, TransientError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from weightctl.controller.ports import Fence
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS object (
+    key TEXT PRIMARY KEY, group_id TEXT NOT NULL, size_bytes INTEGER NOT NULL,
+    sha256 BLOB NOT NULL, token TEXT NOT NULL, owner TEXT NOT NULL, drops INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS fence (holder TEXT PRIMARY KEY, term INTEGER NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS epoch (id INTEGER PRIMARY KEY CHECK (id = 1), token TEXT NOT NULL)
+STRICT;
+"""
+_UPSERT = """
+INSERT INTO object VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (key) DO UPDATE SET group_id = excluded.group_id, size_bytes = excluded.size_bytes,
+    sha256 = excluded.sha256, token = excluded.token, owner = excluded.owner,
+    drops = excluded.drops
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One managed object.  `token` names this put of it; `owner` is the client that made it."""
+
+    key: str
+    group_id: str
+    size_bytes: int
+    sha256: bytes
+    token: str
+    owner: str
+    drops: int = 0
+    """How often its memory replicas were dropped: a new one at an old address is another one."""
+
+
+class Book:
+    """The book of one cluster in one state directory; thread-safe.  Raises TransientError."""
+
+    def __init__(self, path: Path, *, read_only: bool) -> None:
+        self.path = path
+        self._read_only = read_only
+        self._lock = threading.Lock()
+        self._db: sqlite3.Connection | None = None
+        self._rows: dict[str, Row] = {}
+        self._files: dict[str, str] = {}
+        """File name of a host's backend to the key that has it."""
+        self._terms: dict[str, int] = {}
+        self.epoch = ""
+
+    def open(self) -> None:
+        """Read it all; create it unless it is opened for asking only."""
+        with self._lock, self._translated():
+            if self._read_only and not self.path.exists():
+                return
+            if not self._read_only:
+                self.path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            mode = "ro" if self._read_only else "rwc"
+            self._db = sqlite3.connect(
+                f"file:{self.path}?mode={mode}", uri=True, check_same_thread=False
+            )
+            if not self._read_only:
+                self._db.executescript(f"PRAGMA synchronous = FULL; {_SCHEMA}")
+            names = ("key", "group_id", "size_bytes", "sha256", "token", "owner", "drops")
+            for values in self._db.execute(f"SELECT {', '.join(names)} FROM object"):  # noqa: S608 - constant names
+                self._keep(Row(**dict(zip(names, values, strict=True))))
+            self._terms = dict(self._db.execute("SELECT holder, term FROM fence"))
+            self.epoch = next((row[0] for row in self._db.execute("SELECT token FROM epoch")), "")
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            if self._db is not None:
+                self._db.close()
+                self._db = None
+
+    def get(self, key: str) -> Row | None:
+        """The row of a key."""
+        return self._rows.get(key)
+
+    def rows(self, group_id: str | None = None) -> list[Row]:
+        """All rows, or those of a group, in key order."""
+        with self._lock:
+            rows = list(self._rows.values())
+        return sorted(
+            (row for row in rows if group_id in (None, row.group_id)),
+            key=lambda row: row.key.encode(),
+        )
+
+    def shares_file(self, key: str) -> str:
+        """Another managed key whose file on a host may be the same one; empty when none."""
+        other = self._files.get(file_name(key), key)
+        return "" if other == key else other
+
+    def put(self, rows: Iterable[Row]) -> None:
+        """Insert or replace rows, durable when it returns."""
+        kept = list(rows)
+        with self._lock, self._translated(), self._writing() as db:
+            db.executemany(
+                _UPSERT,
+                [
+                    (r.key, r.group_id, r.size_bytes, r.sha256, r.token, r.owner, r.drops)
+                    for r in kept
+                ],
+            )
+            for row in kept:
+                self._keep(row)
+
+    def forget(self, keys: Iterable[str]) -> None:
+        """Delete rows."""
+        gone = [key for key in keys if key in self._rows]
+        if not gone:
+            return
+        with self._lock, self._translated(), self._writing() as db:
+            db.executemany("DELETE FROM object WHERE key = ?", [(key,) for key in gone])
+            for key in gone:
+                self._rows.pop(key, None)
+                self._files.pop(file_name(key), None)
+
+    def set_epoch(self, token: str) -> None:
+        """Remember the token of a new epoch."""
+        with self._lock, self._translated(), self._writing() as db:
+            db.execute("INSERT OR REPLACE INTO epoch VALUES (1, ?)", (token,))
+            self.epoch = token
+
+    def admit(self, fence: Fence) -> None:
+        """Let `fence` act, remembering its term.  Raises FencedError for an older one."""
+        with self._lock, self._translated():
+            served = self._terms.get(fence.holder, fence.term)
+            if served > fence.term:
+                raise FencedError(
+                    f"term {fence.term} of holder {fence.holder}",
+                    f"term {served} has already been served here",
+                    "a newer process has taken over; this one must stop acting",
+                )
+            if self._terms.get(fence.holder) == fence.term:
+                return
+            with self._writing() as db:
+                db.execute("INSERT OR REPLACE INTO fence VALUES (?, ?)", (fence.holder, fence.term))
+            self._terms[fence.holder] = fence.term
+
+    def _keep(self, row: Row) -> None:
+        self._rows[row.key] = row
+        self._files[file_name(row.key)] = row.key
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        if self._db is None or self._read_only:
+            raise TransientError(f"{self.path} cannot be written", "it is not open for writing")
+        with self._db as db:
+            yield db
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            raise TransientError(
+                f"{self.path} cannot be used", str(error), "check the state directory's disk"
+            ) from error

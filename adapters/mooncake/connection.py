@@ -1,0 +1,335 @@
+"""One connection to a Mooncake cluster, shared by its tiers.  Layer: a tier; on the loop.
+
+Owns the look at the Master, the worker processes with the clients, the book, and the epoch.  The
+epoch is proven by every single answer: a marker object of one byte, hard-pinned and in memory only
+as long as the Master remembers, is asked for together with the keys.  Invariant: an answer without
+the marker, or between two different healths, is no observation.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+from weakref import WeakValueDictionary
+
+import anyio
+from anyio import to_thread
+
+from weightctl.adapters.mooncake.admin import Admin
+from weightctl.adapters.mooncake.book import Book
+from weightctl.adapters.mooncake.codes import Meaning, meaning_of, told
+from weightctl.adapters.mooncake.engine import Engine
+from weightctl.adapters.mooncake.replicas import MEMORY, is_there, replicas_of
+from weightctl.adapters.shared.pump import raise_first
+from weightctl.adapters.shared.workers import EngineSpec, WorkerLimits, WorkerPool
+from weightctl.controller.errors import ReconcileError, TransientError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+
+    from weightctl.adapters.mooncake.admin import Entry, Health, Segment
+    from weightctl.adapters.mooncake.options import ConnectionOptions
+    from weightctl.adapters.shared.workers import WorkerLease
+    from weightctl.controller.ports import TierContext
+
+    Take = Callable[[int, Sequence[str], Mapping[str, Entry]], None]
+    """`take(start, keys, entries)`: use the answer for the keys from position `start` on."""
+
+T = TypeVar("T")
+
+QUERY_KEYS = 1000
+LANES = 3
+"""Queries of one observation at a time, each in a thread with a connection of its own."""
+READERS = 2
+MARKER_PREFIX = "weightctl-epoch/"
+_LOCAL_BUFFER_BYTES = 32 * 1024 * 1024
+_LEASES_KEPT = 100_000
+_REVOKE_S = 5.0
+
+
+class ForgottenError(TransientError):
+    """The Master does not know the marker: it may have forgotten everything."""
+
+
+class Connection:
+    """Everything that the tiers of one cluster share.  Enter it once for each tier."""
+
+    def __init__(self, options: ConnectionOptions, context: TierContext) -> None:
+        self.options = options
+        self.context = context
+        self.admin = Admin(options.admin, options.deadline_s)
+        path = Path(context.state_dir) / "tiers" / f"{options.cluster}.mooncake.sqlite"
+        self.book = Book(path, read_only=context.read_only)
+        self.reading: Counter[str] = Counter()
+        """Keys that are open for reading in this process."""
+        self.putting: dict[str, anyio.Event] = {}
+        """Keys that are being put in this process; set when that has ended."""
+        self.parking = anyio.Lock()
+        self._leases: dict[str, int] = {}
+        self._unrevoked: set[str] = set()
+        """Keys whose put was begun and could not be taken back yet."""
+        self._renewing = anyio.Lock()
+        self._entered = 0
+        self._turn = 0
+        self._stack = AsyncExitStack()
+        self._owner: WorkerPool
+        self._readers: WorkerPool
+
+    # --- life ---
+
+    async def enter(self) -> None:
+        """Open the book; the clients start when they are first needed."""
+        self._entered += 1
+        if self._entered > 1:
+            return
+        async with AsyncExitStack() as stack:
+            await to_thread.run_sync(self.book.open)
+            stack.push_async_callback(to_thread.run_sync, self.book.close)
+            stack.callback(self.admin.close)
+            # What a client put, only the same client can drop: one owner, never killed lightly.
+            self._owner = await stack.enter_async_context(self._pool("owner", 1))
+            self._readers = await stack.enter_async_context(self._pool("reader", READERS))
+            self._stack = stack.pop_all()
+
+    async def leave(self) -> None:
+        """End the clients when the last tier leaves."""
+        self._entered -= 1
+        if self._entered == 0:
+            await self._stack.aclose()
+
+    def _pool(self, role: str, workers: int) -> WorkerPool:
+        options = self.options
+        setup = {
+            "local_hostname": options.hostname,
+            "metadata_server": options.metadata,
+            "global_segment_size": 0,
+            "local_buffer_size": _LOCAL_BUFFER_BYTES,
+            "protocol": options.protocol,
+            "rdma_devices": options.devices,
+            "master_server_addr": options.master,
+        }
+        return WorkerPool(
+            f"{options.cluster}-{role}",
+            EngineSpec(
+                factory="weightctl.adapters.mooncake.engine:Engine",
+                options={"library": options.library, "setup": setup},
+            ),
+            clock=self.context.clock,
+            limits=WorkerLimits(workers=workers, deadline_s=options.transfer_s),
+        )
+
+    # --- clients ---
+
+    @asynccontextmanager
+    async def owner(self) -> AsyncIterator[tuple[WorkerLease, str]]:
+        """The client that puts and drops, and the name under which it owns what it puts."""
+        async with self._client(self._owner) as client:
+            yield client
+
+    @asynccontextmanager
+    async def reader(self) -> AsyncIterator[WorkerLease]:
+        """A client that reads.  It may be killed at any time."""
+        async with self._client(self._readers) as (worker, _):
+            yield worker
+
+    @asynccontextmanager
+    async def _client(self, pool: WorkerPool) -> AsyncIterator[tuple[WorkerLease, str]]:
+        await to_thread.run_sync(self.admin.health)  # without a Master a client blocks for long
+        async with pool.lease() as worker:
+            environment = {
+                "MC_RPC_TIMEOUT_MS": str(int(self.options.deadline_s * 1000)),
+                "MC_STORE_CLUSTER_ID": self.options.cluster,
+                "GLOG_minloglevel": "2",
+            }
+            fresh = self.context.entropy.token(8)
+            token = await worker.call(Engine.connect, fresh, environment)
+            yield worker, token
+
+    def owner_name(self, token: str) -> str:
+        """What a row's `owner` is for objects put now: after an epoch the owner is another one."""
+        return f"{token}@{self.book.epoch}"
+
+    def next_segment(self) -> str:
+        """The segment that the next object is put on; empty for any."""
+        segments = self.options.segments
+        if not segments:
+            return ""
+        self._turn += 1
+        return segments[self._turn % len(segments)]
+
+    # --- leases that our own reading took ---
+
+    def note_lease(self, key: str) -> None:
+        """This process has just read the object, which took Mooncake's lease on it."""
+        if len(self._leases) >= _LEASES_KEPT:
+            now_ms = self.context.clock.wall_ms()
+            self._leases = {k: until for k, until in self._leases.items() if until > now_ms}
+        self._leases[key] = self.lease_end_ms()
+
+    def lease_end_ms(self) -> int:
+        """When a lease that is taken now runs out."""
+        return self.context.clock.wall_ms() + int(self.options.lease_ttl_s * 1000) + 1
+
+    def leased_until_ms(self, key: str) -> int | None:
+        """When the lease that this process took on an object runs out; None when it did."""
+        until = self._leases.get(key)
+        return until if until is not None and until > self.context.clock.wall_ms() else None
+
+    # --- looking ---
+
+    async def scan(self, keys: Sequence[str], take: Take) -> str:
+        """Let `take` have the answer for every key, in worker threads; the epoch of all of them.
+
+        Raises TransientError when there is no answer of one epoch for all keys.
+        """
+        try:
+            return await self._scan(keys, take)
+        except ForgottenError:
+            if self.context.read_only:
+                raise
+        await self._begin_epoch()
+        return await self._scan(keys, take)
+
+    async def entries(self, keys: Sequence[str]) -> tuple[dict[str, Entry], str]:
+        """What the Master says of some keys, and the epoch.  Raises TransientError."""
+        found: dict[str, Entry] = {}
+
+        def take(_: int, __: Sequence[str], entries: Mapping[str, Entry]) -> None:
+            found.update(entries)
+
+        epoch = await self.scan(keys, take)
+        return found, epoch
+
+    async def segments(self) -> list[Segment]:
+        """The memory segments.  Raises TransientError."""
+
+        def ask() -> list[Segment]:
+            return self.admin.segments(self.admin.health())
+
+        return await self._threaded(ask)
+
+    async def all_keys(self) -> list[str]:
+        """Every key of the cluster.  Raises TransientError."""
+
+        def ask() -> list[str]:
+            return self.admin.all_keys(self.admin.health())
+
+        return await self._threaded(ask)
+
+    async def _threaded(self, call: Callable[[], T]) -> T:
+        return await to_thread.run_sync(call, abandon_on_cancel=True)
+
+    async def _scan(self, keys: Sequence[str], take: Take) -> str:
+        if len(keys) <= QUERY_KEYS:
+            return await self._threaded(lambda: self._scan_at_once(keys, take))
+        before = await self._threaded(self.admin.health)
+        try:
+            async with anyio.create_task_group() as tasks:
+                for lane in range(LANES):
+                    tasks.start_soon(
+                        self._threaded,
+                        lambda lane=lane: self._scan_lane(before, keys, lane, take),
+                    )
+        except BaseExceptionGroup as group:
+            raise_first(group)
+        return self._epoch_of(before, await self._threaded(self.admin.health))
+
+    def _scan_at_once(self, keys: Sequence[str], take: Take) -> str:
+        before = self.admin.health()
+        self._ask(before, keys, 0, take)
+        return self._epoch_of(before, self.admin.health())
+
+    def _scan_lane(self, health: Health, keys: Sequence[str], lane: int, take: Take) -> None:
+        for start in range(lane * QUERY_KEYS, len(keys), LANES * QUERY_KEYS):
+            self._ask(health, keys[start : start + QUERY_KEYS], start, take)
+
+    def _ask(self, health: Health, keys: Sequence[str], start: int, take: Take) -> None:
+        marker = f"{MARKER_PREFIX}{self.book.epoch}"
+        if not self.book.epoch:
+            raise ForgottenError(
+                f"cluster {self.options.cluster}",
+                f"not set up yet: {self.book.path}",
+                "run `weightctl run` once",
+            )
+        entries = self.admin.query(health, [marker, *keys])
+        entry = entries.get(marker)
+        if not is_there(entry) or not replicas_of(entry or {}, MEMORY):
+            raise ForgottenError(
+                f"cluster {self.options.cluster}",
+                "the Master does not hold the marker of this epoch in memory any more: it was"
+                " restarted, or the marker's host was",
+                "nothing is dropped until what it holds has settled",
+            )
+        take(start, keys, entries)
+
+    def _epoch_of(self, before: Health, after: Health) -> str:
+        if before != after:
+            raise TransientError(
+                f"cluster {self.options.cluster}",
+                f"while it was asked, {before} became {after}",
+                "it is asked again",
+            )
+        return f"{self.book.epoch}:{before.view}"
+
+    # --- the epoch ---
+
+    async def _begin_epoch(self) -> None:
+        """Put a new marker, unless another task has just done it.  Raises ReconcileError."""
+        async with self._renewing:
+            with suppress(ForgottenError):
+                await self._scan([], lambda *_: None)
+                return
+            old, token = self.book.epoch, self.context.entropy.token(8)
+            await self._put_marker(f"{MARKER_PREFIX}{token}")
+            await to_thread.run_sync(self.book.set_epoch, token)
+            if old:
+                with suppress(ReconcileError):
+                    async with self.owner() as (worker, _):
+                        await worker.call(Engine.remove, [f"{MARKER_PREFIX}{old}"])
+
+    async def _put_marker(self, key: str) -> None:
+        async with self.owner() as (worker, _):
+            code = await worker.call(Engine.begin, key, 1, key, data_type=0, segment="")
+            if code == 0:
+                worker.buffer[0] = 0
+                code = min(await worker.call(Engine.write, key, 0, 1), 0)
+            if code == 0:
+                code = await worker.call(Engine.end, key)
+        if code != 0:
+            raise TransientError(
+                f"the marker of an epoch could not be put into cluster {self.options.cluster}",
+                told(code),
+                "let at least one host with free memory be up; it is tried again",
+            )
+
+    async def revoke(self, key: str) -> None:
+        """Take back a put that was begun, also when the caller is being cancelled."""
+        self._unrevoked.add(key)
+        with anyio.move_on_after(_REVOKE_S, shield=True):
+            await self.revoke_left()
+
+    async def revoke_left(self) -> None:
+        """Take back what could not be taken back before; never raises for the Master.
+
+        When that client is dead the Master does so itself, after `put_start_discard_timeout_sec`.
+        """
+        with suppress(ReconcileError):
+            for key in tuple(self._unrevoked):
+                async with self.owner() as (worker, _):
+                    code = await worker.call(Engine.revoke, key)
+                if meaning_of(code) is not Meaning.UNKNOWN:
+                    self._unrevoked.discard(key)
+
+
+_open: WeakValueDictionary[tuple[str, bool, ConnectionOptions], Connection] = WeakValueDictionary()
+
+
+def shared(options: ConnectionOptions, context: TierContext) -> Connection:
+    """The connection with these options for this state directory, new or one that is in use."""
+    key = (context.state_dir, context.read_only, options)
+    connection = _open.get(key)
+    if connection is None:
+        connection = _open[key] = Connection(options, context)
+    return connection

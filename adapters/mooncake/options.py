@@ -1,0 +1,116 @@
+"""Options of the Mooncake tiers.  Layer: a tier; pure.
+
+Invariant: tiers with equal connection options share one connection, so the options of the
+connection are a value of their own.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from weightctl.adapters.shared.options import TierOptions
+from weightctl.controller.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MIB = 1024 * 1024
+_ADDRESS = re.compile(r"[A-Za-z0-9_.\-]+:\d{1,5}")
+_CLUSTER = re.compile(r"[A-Za-z0-9_\-]{1,64}")
+_OPTIONS = (
+    "admin", "master", "cluster", "metadata", "protocol", "devices", "hostname", "segments",
+    "deadline_s", "transfer_s", "lease_ttl_s", "patience_s", "appear_s", "parking_bytes",
+    "capacity_bytes",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionOptions:
+    """How a Master is reached; what a person may set, and the library that speaks to it."""
+
+    admin: tuple[str, ...]
+    """Metrics addresses, host:port, of every Master of the cluster."""
+    master: str
+    """RPC address, host:port, or etcd://... for a cluster with several Masters."""
+    cluster: str = "mooncake"
+    """The Master's `cluster_id`; also names the book in the state directory."""
+    metadata: str = "P2PHANDSHAKE"
+    protocol: str = "tcp"
+    devices: str = ""
+    hostname: str = "127.0.0.1"
+    """Address of this host as the other clients reach it."""
+    segments: tuple[str, ...] = ()
+    """Segments that new objects are put on, in turn; anywhere when empty."""
+    deadline_s: float = 3.0
+    """For one HTTP answer and one call of the Master."""
+    transfer_s: float = 120.0
+    """For one call of the library; a client that needs longer is killed."""
+    lease_ttl_s: float = 10.0
+    """The Master's `default_kv_lease_ttl`; it cannot be asked."""
+    patience_s: float = 0.0
+    """How long a drop itself waits for a lease to run out before it says Busy."""
+    appear_s: float = 30.0
+    """How long a store waits for a replica that Mooncake makes by itself."""
+    parking_bytes: int = 256 * MIB
+    """Size of the passing segment through which replicas of an earlier client are dropped."""
+    library: str = "mooncake.store"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MooncakeOptions:
+    """One tier: its kind, its connection, and its declared size where nobody can be asked."""
+
+    kind: str
+    connection: ConnectionOptions
+    capacity_bytes: int | None = None
+
+
+def parse(name: str, kind: str, options: Mapping[str, object]) -> MooncakeOptions:
+    """Check the options of the tier `name`.  Raises ConfigError."""
+    given = TierOptions(name, options, _OPTIONS)
+    admin = _split(given.text("admin"))
+    for address in admin:
+        if not _ADDRESS.fullmatch(address):
+            raise _refused(name, "admin", f"{address!r} is not host:port")
+    cluster = given.text("cluster", "mooncake")
+    if not _CLUSTER.fullmatch(cluster):
+        raise _refused(name, "cluster", f"{cluster!r} is not a plain word")
+    master = given.text("master")
+    if not (_ADDRESS.fullmatch(master) or master.startswith("etcd://")):
+        raise _refused(name, "master", f"{master!r} is neither host:port nor etcd://...")
+    connection = ConnectionOptions(
+        admin=admin,
+        master=master,
+        cluster=cluster,
+        metadata=given.text("metadata", "P2PHANDSHAKE"),
+        protocol=given.text("protocol", "tcp"),
+        devices="" if "devices" not in options else given.text("devices"),
+        hostname=given.text("hostname", "127.0.0.1"),
+        segments=() if "segments" not in options else _split(given.text("segments")),
+        deadline_s=given.seconds("deadline_s", 3.0),
+        transfer_s=given.seconds("transfer_s", 120.0),
+        lease_ttl_s=given.seconds("lease_ttl_s", 10.0),
+        patience_s=given.seconds("patience_s", 0.001),
+        appear_s=given.seconds("appear_s", 30.0),
+        parking_bytes=given.size_bytes("parking_bytes") or 256 * MIB,
+    )
+    size = given.size_bytes("capacity_bytes")
+    if kind in {"mooncake-local-disk", "mooncake-disk"} and size is None:
+        raise _refused(name, "capacity_bytes", "the Master does not tell how large its disks are")
+    if kind in {"mooncake-memory", "mooncake-nof"} and size is not None:
+        raise _refused(name, "capacity_bytes", "this tier's size is what the Master says")
+    return MooncakeOptions(kind=kind, connection=connection, capacity_bytes=size)
+
+
+def _split(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _refused(name: str, option: str, why: str) -> ConfigError:
+    return ConfigError(
+        f"tier {name!r}: option {option!r} cannot be used",
+        why,
+        "see adapters/mooncake/README.md for the options",
+    )

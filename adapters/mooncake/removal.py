@@ -1,0 +1,248 @@
+"""Taking replicas and objects away.  Layer: a tier; on the loop.
+
+A MEMORY replica is dropped by the client that put the object, or, when that client is gone, by
+parking.  The clear has no precondition and takes the last replica without a word; so each one is
+preceded by a fresh look that finds a complete cold replica of the very object whose digest is
+known, and followed by another look, which alone says that it was done.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from anyio import to_thread
+
+from weightctl.adapters.mooncake.codes import Meaning, meaning_of, outcome_of_code
+from weightctl.adapters.mooncake.engine import Engine
+from weightctl.adapters.mooncake.parking import park
+from weightctl.adapters.mooncake.replicas import MEMORY, has_cold, is_absent, replicas_of, state_of
+from weightctl.controller.core.observation import MemberState
+from weightctl.controller.ports import (
+    Busy,
+    Conflict,
+    Done,
+    NoOp,
+    Outcome,
+    Permanent,
+    Retry,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from weightctl.adapters.mooncake.admin import Entry
+    from weightctl.adapters.mooncake.connection import Connection
+    from weightctl.adapters.mooncake.replicas import ReplicaKind
+    from weightctl.controller.core.observation import Member
+    from weightctl.controller.ports import DropItem
+
+    InstanceOf = Callable[[str, Entry], str]
+
+POLL_S = 0.05
+_ALONE = (
+    "this Mooncake release cannot remove one such replica alone; it goes with the whole object,"
+    " when the revision is deleted"
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Work:
+    """A batch of drops, by index: what is decided, and what is to be done."""
+
+    outcomes: dict[int, Outcome]
+    whole: list[int]
+    memory: list[int]
+
+
+async def remove(
+    connection: Connection, kind: ReplicaKind, batch: Sequence[DropItem], instance_of: InstanceOf
+) -> list[Outcome]:
+    """Drop the named instances.  Raises ReconcileError when nothing could be looked at."""
+    entries, _ = await connection.entries([item.member.key for item in batch])
+    work = _Work(outcomes={}, whole=[], memory=[])
+    for index, item in enumerate(batch):
+        entry = entries.get(item.member.key)
+        outcome = named(connection, kind, item, entry, instance_of)
+        if outcome is not None:
+            work.outcomes[index] = outcome
+        elif item.whole:
+            work.whole.append(index)
+        elif kind is not MEMORY:
+            work.outcomes[index] = Permanent(detail=_ALONE)
+        else:
+            work.memory.append(index)
+    if work.whole:
+        await _remove_whole(connection, batch, work)
+    if work.memory:
+        await _drop_memory(connection, batch, work, instance_of)
+    return [work.outcomes[index] for index in range(len(batch))]
+
+
+def named(
+    connection: Connection,
+    kind: ReplicaKind,
+    item: DropItem,
+    entry: Entry | None,
+    instance_of: InstanceOf,
+) -> Outcome | None:
+    """Why nothing has to be, or can be, done to the named instance; None when it is there."""
+    if entry is None:
+        return Retry(detail="the Master did not answer for it")
+    if is_absent(entry) or not replicas_of(entry, kind):
+        state = state_of(entry, kind, item.member.size_bytes)
+        if state is MemberState.ABSENT:
+            return NoOp()
+        return Busy(detail="it is being written")
+    if instance_of(item.member.key, entry) != item.instance_id:
+        return Conflict(detail="another copy is there")
+    if connection.reading[item.member.key]:
+        return Busy(detail="it is open for reading in this process")
+    return None
+
+
+# --- whole objects ------------------------------------------------------------------------------
+
+
+async def _remove_whole(connection: Connection, batch: Sequence[DropItem], work: _Work) -> None:
+    """Remove objects of a deleted revision, every replica of them; honours leases."""
+    left = work.whole
+    until_s = connection.context.clock.monotonic_s() + connection.options.patience_s
+    while left:
+        keys = [batch[index].member.key for index in left]
+        async with connection.owner() as (worker, _):
+            codes = await worker.call(Engine.remove, keys)
+        for index, code in zip(left, codes, strict=True):
+            if code == 0:
+                work.outcomes[index] = Done(instance_id=batch[index].instance_id)
+            else:
+                busy_ms = _busy_until_ms(connection, batch[index].member.key)
+                work.outcomes[index] = outcome_of_code(code, busy_until_ms=busy_ms)
+        leased = [
+            index
+            for index, code in zip(left, codes, strict=True)
+            if code != 0 and meaning_of(code) in (Meaning.LEASED, Meaning.WRITING)
+        ]
+        await to_thread.run_sync(
+            connection.book.forget,
+            [
+                batch[index].member.key
+                for index in left
+                if isinstance(work.outcomes[index], (Done, NoOp))
+            ],
+        )
+        left = leased
+        if left and not await _patient(connection, until_s):
+            return
+
+
+def _busy_until_ms(connection: Connection, key: str) -> int:
+    return connection.leased_until_ms(key) or connection.lease_end_ms()
+
+
+async def _patient(connection: Connection, until_s: float) -> bool:
+    """Whether to try once more, after a pause."""
+    clock = connection.context.clock
+    if clock.monotonic_s() >= until_s:
+        return False
+    await clock.sleep(POLL_S)
+    return True
+
+
+# --- memory replicas ----------------------------------------------------------------------------
+
+
+async def _drop_memory(
+    connection: Connection, batch: Sequence[DropItem], work: _Work, instance_of: InstanceOf
+) -> None:
+    left = work.memory
+    until_s = connection.context.clock.monotonic_s() + connection.options.patience_s
+    while left:
+        members = [batch[index].member for index in left]
+        entries, _ = await connection.entries([member.key for member in members])
+        ready: list[int] = []
+        for index in left:
+            refused = _why_not(connection, batch[index], entries, instance_of)
+            if refused is None:
+                ready.append(index)
+            else:
+                work.outcomes[index] = refused
+        if ready:
+            await _drop_ready(connection, batch, ready, work)
+        left = [index for index in left if isinstance(work.outcomes[index], Busy)]
+        if left and not await _patient(connection, until_s):
+            return
+
+
+def _why_not(
+    connection: Connection,
+    item: DropItem,
+    entries: Mapping[str, Entry],
+    instance_of: InstanceOf,
+) -> Outcome | None:
+    """Why a memory replica may not be dropped now; None when it may."""
+    member = item.member
+    entry = entries.get(member.key)
+    outcome = named(connection, MEMORY, item, entry, instance_of)
+    if outcome is not None or entry is None:
+        return outcome or Retry(detail="the Master did not answer for it")
+    row = connection.book.get(member.key)
+    if row is None or row.sha256 != member.sha256:
+        return Retry(detail="what lies there was not read by this controller: verify it first")
+    if not has_cold(entry, member.size_bytes):
+        return Busy(detail="Mooncake has no complete cold replica of it yet")
+    return None
+
+
+async def _drop_ready(
+    connection: Connection, batch: Sequence[DropItem], ready: Sequence[int], work: _Work
+) -> None:
+    """Clear what this client owns, park the rest; the outcome is what is seen after it."""
+    async with connection.owner() as (_, token):
+        owner = connection.owner_name(token)
+    rows = {index: connection.book.get(batch[index].member.key) for index in ready}
+    owned = [index for index in ready if (row := rows[index]) is not None and row.owner == owner]
+    strange = [index for index in ready if index not in owned]
+    if owned:
+        await _clear(connection, [batch[index].member for index in owned])
+        entries, _ = await connection.entries([batch[index].member.key for index in owned])
+        for index in owned:
+            member = batch[index].member
+            entry = entries.get(member.key)
+            if entry is not None and state_of(entry, MEMORY, member.size_bytes) is (
+                MemberState.ABSENT
+            ):
+                work.outcomes[index] = Done(instance_id=batch[index].instance_id)
+            else:
+                work.outcomes[index] = Busy(
+                    until_ms=_busy_until_ms(connection, member.key),
+                    detail="a reader holds a lease on it, or its offload has just read it",
+                )
+    if strange:
+        parked = await park(connection, [batch[index].member for index in strange])
+        for index, outcome in zip(strange, parked, strict=True):
+            done = Done(instance_id=batch[index].instance_id)
+            work.outcomes[index] = done if isinstance(outcome, Done) else outcome
+    dropped = [
+        replace(row, drops=row.drops + 1)
+        for index in ready
+        if isinstance(work.outcomes[index], Done) and (row := rows[index]) is not None
+    ]
+    await to_thread.run_sync(connection.book.put, dropped)
+
+
+async def _clear(connection: Connection, members: Sequence[Member]) -> None:
+    names = {segment.endpoint: segment.name for segment in await connection.segments()}
+    entries, _ = await connection.entries([member.key for member in members])
+    by_segment: dict[str, list[str]] = {}
+    for member in members:
+        entry = entries.get(member.key)
+        if entry is None or not has_cold(entry, member.size_bytes):
+            continue  # seen again directly before the clear, which has no precondition of its own
+        for found in replicas_of(entry, MEMORY):
+            segment = names.get(str(found.get("transport_endpoint_")))
+            if segment:
+                by_segment.setdefault(segment, []).append(member.key)
+    async with connection.owner() as (worker, _):
+        for segment, keys in by_segment.items():
+            await worker.call(Engine.clear, keys, segment)

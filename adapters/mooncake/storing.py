@@ -1,0 +1,250 @@
+"""Bringing replicas in: put, promote, or wait for an offload.  Layer: a tier; on the loop.
+
+One look decides for each item; puts go one after another, and what Mooncake makes by itself is
+waited for together.  A key that another tier of this connection is putting is waited for, too: one
+put makes both replicas.  Invariant: an object that was there before counts as the member only when
+its digest is known, by our own put or by reading it.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import anyio
+from anyio import to_thread
+
+from weightctl.adapters.mooncake.book import Row
+from weightctl.adapters.mooncake.engine import Engine
+from weightctl.adapters.mooncake.keys import problem_of
+from weightctl.adapters.mooncake.replicas import MEMORY, is_absent, is_there, size_of, state_of
+from weightctl.adapters.mooncake.transfers import digest_of, put
+from weightctl.adapters.shared.translate import outcome_from_error
+from weightctl.controller.core.observation import MemberState
+from weightctl.controller.errors import ReconcileError
+from weightctl.controller.ports import (
+    PIECE_BYTES,
+    Busy,
+    Conflict,
+    Done,
+    NoOp,
+    Outcome,
+    Permanent,
+    Retry,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from weightctl.adapters.mooncake.admin import Entry
+    from weightctl.adapters.mooncake.connection import Connection
+    from weightctl.adapters.mooncake.replicas import ReplicaKind
+    from weightctl.controller.core.observation import Member, Members
+    from weightctl.controller.ports import Fence, Limiter, StoreItem
+
+    InstanceOf = Callable[[str, Entry], str]
+
+POLL_S = (0.05, 0.5)
+"""First and last pause between two looks for a replica that Mooncake makes."""
+TOUCH_S = 1.0
+"""Pause between two requests to promote: one may be refused without a word."""
+
+
+class Storing:
+    """The stores of one tier, and which members it is writing."""
+
+    def __init__(self, connection: Connection, kind: ReplicaKind, instance_of: InstanceOf) -> None:
+        self._connection = connection
+        self._kind = kind
+        self._instance_of = instance_of
+        self._writing: set[tuple[str, str]] = set()
+
+    def written(self, members: Members) -> list[int]:
+        """Indexes of the members that this tier is writing."""
+        keys = [key for group_id, key in self._writing if group_id == members.group_id]
+        return [members.keys.index(key) for key in keys if key in members.keys]
+
+    def is_written(self, member: Member) -> bool:
+        """Whether this tier is writing the member."""
+        return (member.group_id, member.key) in self._writing
+
+    async def store(
+        self, batch: Sequence[StoreItem], fence: Fence, limit: Limiter | None
+    ) -> list[Outcome]:
+        """As ports.Tier.store."""
+        outcomes: list[Outcome] = [Retry(detail="not tried")] * len(batch)
+        try:
+            await to_thread.run_sync(self._connection.book.admit, fence)
+        except ReconcileError as error:
+            return [outcome_from_error(error)] * len(batch)
+        await self._connection.revoke_left()
+        free = [index for index, item in enumerate(batch) if not self.is_written(item.member)]
+        for index in set(range(len(batch))) - set(free):
+            outcomes[index] = Busy(detail="it is being written by this process")
+        with self._claimed([batch[index].member for index in free]):
+            awaited = []
+            for index in free:
+                outcome = await self._start(batch[index], fence, limit)
+                if outcome is None:
+                    awaited.append(index)
+                else:
+                    outcomes[index] = outcome
+            if awaited:
+                members = [batch[index].member for index in awaited]
+                for index, outcome in zip(awaited, await self._appear(members), strict=True):
+                    outcomes[index] = outcome
+        return outcomes
+
+    async def recognise(self, member: Member) -> str | None:
+        """Take an object whose bytes were just read right into the book; its instance after it."""
+        row = self._connection.book.get(member.key)
+        if row is not None and row.sha256 == member.sha256:
+            return None
+        await self._record([member], owner="")
+        entries, _ = await self._connection.entries([member.key])
+        entry = entries.get(member.key)
+        return self._instance_of(member.key, entry) if entry is not None else None
+
+    @contextmanager
+    def _claimed(self, members: Sequence[Member]) -> Iterator[None]:
+        claims = {(member.group_id, member.key) for member in members}
+        self._writing |= claims
+        try:
+            yield
+        finally:
+            self._writing -= claims
+
+    # --- one item ---
+
+    async def _start(self, item: StoreItem, fence: Fence, limit: Limiter | None) -> Outcome | None:
+        """The outcome, or None when the replica will appear by itself."""
+        member = item.member
+        problem = problem_of(member.key, member.size_bytes)
+        if problem:
+            return Permanent(detail=f"Mooncake cannot keep it: {problem}")
+        try:
+            while (running := self._connection.putting.get(member.key)) is not None:
+                await running.wait()
+            entries, _ = await self._connection.entries([member.key])
+            entry = entries.get(member.key)
+            if is_absent(entry):
+                return await self._put(item, fence, limit)
+            if not is_there(entry) or entry is None:
+                return Busy(detail="it is being written")
+            refused = await self._other_content(member, entry)
+            if refused is not None:
+                return refused
+            if state_of(entry, self._kind, member.size_bytes) is MemberState.COMPLETE:
+                return NoOp(instance_id=self._instance_of(member.key, entry))
+            await _charge(limit, member.size_bytes)
+        except (ReconcileError, OSError) as error:
+            return outcome_from_error(error, expected_sha256=member.sha256)
+        return None
+
+    async def _other_content(self, member: Member, entry: Entry) -> Outcome | None:
+        """Conflict when something else lies under the key; None when it is the member."""
+        row = self._connection.book.get(member.key)
+        if row is not None and row.group_id != member.group_id:
+            return Conflict(detail=f"its key belongs to group {row.group_id}")
+        if size_of(entry) != member.size_bytes:
+            return Conflict(detail=f"an object of {size_of(entry)} bytes lies under its key")
+        if row is not None:
+            same = row.sha256 == member.sha256
+            return None if same else Conflict(detail="other content was put under its key")
+        got = await digest_of(self._connection, member.key, member.size_bytes, None)
+        if got != member.sha256:
+            return Conflict(detail="other content lies under its key")
+        await self._record([member], owner="")
+        return None
+
+    async def _put(self, item: StoreItem, fence: Fence, limit: Limiter | None) -> Outcome | None:
+        connection, member = self._connection, item.member
+        other = connection.book.shares_file(member.key)
+        if other:
+            return Permanent(
+                detail=f"on a host's disk it could share a file with {other!r}: rename one of them"
+            )
+        async with connection.owner() as (_, token):
+            owner = connection.owner_name(token)
+        connection.putting[member.key] = ended = anyio.Event()
+        try:
+            await self._record([member], owner=owner)
+            outcome = await put(connection, item, fence, limit)
+        except (ReconcileError, OSError) as error:
+            outcome = outcome_from_error(error, expected_sha256=member.sha256)
+        finally:
+            del connection.putting[member.key]
+            ended.set()
+        if not isinstance(outcome, Done):
+            await self._unrecord(member)
+            return outcome
+        return None  # there is more to wait for: what was ended is not yet what is seen
+
+    async def _record(self, members: Sequence[Member], *, owner: str) -> None:
+        rows = [
+            Row(
+                key=member.key,
+                group_id=member.group_id,
+                size_bytes=member.size_bytes,
+                sha256=member.sha256,
+                token=self._connection.context.entropy.token(8),
+                owner=owner,
+            )
+            for member in members
+        ]
+        await to_thread.run_sync(self._connection.book.put, rows)
+
+    async def _unrecord(self, member: Member) -> None:
+        """Forget a put that did not become anything, if the Master says so."""
+        with anyio.CancelScope(shield=True):
+            try:
+                entries, _ = await self._connection.entries([member.key])
+                if is_absent(entries.get(member.key)):
+                    await to_thread.run_sync(self._connection.book.forget, [member.key])
+            except ReconcileError:
+                return  # the row stays: it says what may be there
+
+    # --- what Mooncake makes ---
+
+    async def _appear(self, members: Sequence[Member]) -> list[Outcome]:
+        """Wait until each has a complete replica of this kind, asking for it where one can."""
+        clock = self._connection.context.clock
+        outcomes: dict[str, Outcome] = {}
+        left = {member.key: member for member in members}
+        started_s = clock.monotonic_s()
+        touch_at_s, pause_s = started_s, POLL_S[0]
+        while left and clock.monotonic_s() - started_s < self._connection.options.appear_s:
+            try:
+                entries, _ = await self._connection.entries(list(left))
+                for key, member in list(left.items()):
+                    entry = entries.get(key)
+                    if state_of(entry, self._kind, member.size_bytes) is MemberState.COMPLETE:
+                        instance_id = self._instance_of(key, entry or {})
+                        outcomes[key] = Done(instance_id=instance_id, moved_bytes=member.size_bytes)
+                        del left[key]
+                    elif is_absent(entry):
+                        outcomes[key] = Retry(detail="the object vanished meanwhile")
+                        del left[key]
+                if left and self._kind is MEMORY and clock.monotonic_s() >= touch_at_s:
+                    async with self._connection.reader() as worker:
+                        await worker.call(Engine.touch, list(left))
+                    touch_at_s = clock.monotonic_s() + TOUCH_S
+            except ReconcileError as error:
+                refused = outcome_from_error(error)
+                outcomes |= dict.fromkeys(left, refused)
+                break
+            if left:
+                await clock.sleep(pause_s)
+                pause_s = min(pause_s * 1.5, POLL_S[1])
+        late = Retry(
+            detail=f"no such replica within {self._connection.options.appear_s:g} s; it is made by"
+            f" {self._kind.made_by}"
+        )
+        return [outcomes.get(member.key, late) for member in members]
+
+
+async def _charge(limit: Limiter | None, size_bytes: int) -> None:
+    """Charge bytes that Mooncake moves by itself."""
+    if limit is not None:
+        for start in range(0, size_bytes, PIECE_BYTES):
+            await limit.charge(min(PIECE_BYTES, size_bytes - start))

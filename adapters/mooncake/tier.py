@@ -1,0 +1,275 @@
+"""One Mooncake tier as the loop sees it.  Layer: a tier; on the loop.
+
+All kinds of replica are one class over one connection; what differs is in `ReplicaKind`.  A memory
+replica comes by a put or, where a cold one exists, by promotion; a cold one by the put itself and a
+host's offload, for which a store waits.  Invariants: what is not answered within one epoch is
+UNKNOWN; what lies under a key counts as the member only when its digest is known here; nothing is
+called done that was not seen.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Self
+
+from anyio import to_thread
+
+from weightctl.adapters.mooncake.removal import named, remove
+from weightctl.adapters.mooncake.replicas import KINDS, MEMORY, place_of, state_of
+from weightctl.adapters.mooncake.storing import Storing
+from weightctl.adapters.mooncake.transfers import Reader, digest_of
+from weightctl.adapters.shared.translate import outcome_from_error
+from weightctl.controller.core.observation import (
+    MemberState,
+    ReplicaDetail,
+    TierObservation,
+    unknown_observation,
+)
+from weightctl.controller.core.tiers import Capabilities, TierCapacity, TierProfile
+from weightctl.controller.errors import ReconcileError, TransientError
+from weightctl.controller.ports import (
+    Busy,
+    Conflict,
+    Corrupt,
+    Done,
+    InventoryItem,
+    Outcome,
+    Permanent,
+    Retry,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+
+    from weightctl.adapters.mooncake.admin import Entry
+    from weightctl.adapters.mooncake.connection import Connection
+    from weightctl.adapters.mooncake.options import MooncakeOptions
+    from weightctl.controller.core.observation import Member, Members
+    from weightctl.controller.ports import DropItem, Fence, Limiter, StoreItem
+
+_READ_ONLY = Permanent(detail="the tier was opened for asking only")
+_NO_QUARANTINE = Permanent(
+    detail="Mooncake cannot take a replica out of sight: look at it, remove it by hand, repair"
+)
+
+
+class MooncakeTier:
+    """Replicas of one kind in a Mooncake cluster (ports.Tier)."""
+
+    def __init__(self, name: str, options: MooncakeOptions, connection: Connection) -> None:
+        self._kind = KINDS[options.kind]
+        hot = self._kind is MEMORY
+        self.profile = TierProfile(
+            name=name,
+            kind=options.kind,
+            hot=hot,
+            capabilities=Capabilities(
+                persistent=not hot,
+                shared=True,
+                atomic_publish=True,
+                ranged_read=hot,
+                delete_is_immediate=False,
+            ),
+            bandwidth_bytes_per_s=1_000_000_000 if hot else 500_000_000,
+            latency_s=0.001 if hot else 0.005,
+        )
+        self._connection = connection
+        self._capacity_bytes = options.capacity_bytes
+        self._storing = Storing(connection, self._kind, self.instance_of)
+
+    async def __aenter__(self) -> Self:
+        """Open the book; a Master that does not answer is UNKNOWN until it does."""
+        await self._connection.enter()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        """End the clients with the last tier of the connection."""
+        await self._connection.leave()
+
+    def instance_of(self, key: str, entry: Entry) -> str:
+        """Names the present copies of a key: which put, after how many drops, lying where."""
+        row = self._connection.book.get(key)
+        made = f"{row.token}.{row.drops}" if row is not None else "unknown"
+        return f"{made}.{place_of(entry, self._kind)}"
+
+    # --- seeing ---
+
+    async def observe(self, members: Members, *, detail: Sequence[int] = ()) -> TierObservation:
+        """As ports.Tier.observe.  Takes no lease: over HTTP."""
+        count, kind = len(members), self._kind
+        states = bytearray(count)
+        details: dict[int, ReplicaDetail] = {}
+        wanted = frozenset(detail)
+
+        def take(start: int, keys: Sequence[str], entries: Mapping[str, Entry]) -> None:
+            for index, key in enumerate(keys, start):
+                entry = entries.get(key)
+                state = state_of(entry, kind, members.sizes_bytes[index])
+                states[index] = state
+                if index in wanted and entry is not None and state is MemberState.COMPLETE:
+                    details[index] = self._detail(key, entry, members.sizes_bytes[index])
+
+        try:
+            epoch = await self._connection.scan(members.keys, take)
+        except ReconcileError as error:
+            return unknown_observation(count, f"{error.why or error.what}")
+        for index in self._storing.written(members):
+            if states[index] in (MemberState.ABSENT, MemberState.COMPLETE):
+                states[index] = MemberState.PARTIAL
+                details.pop(index, None)
+        return TierObservation(states=bytes(states), epoch=epoch, details=details)
+
+    def _detail(self, key: str, entry: Entry, size_bytes: int) -> ReplicaDetail:
+        row = self._connection.book.get(key)
+        return ReplicaDetail(
+            instance_id=self.instance_of(key, entry),
+            size_bytes=size_bytes,
+            sha256=row.sha256 if row is not None else None,
+            busy_until_ms=self._connection.leased_until_ms(key),
+        )
+
+    async def inventory(self, group_id: str | None = None) -> Mapping[str, Sequence[InventoryItem]]:
+        """As ports.Tier.inventory; the Master shows no groups, so of what the book has."""
+        rows = await to_thread.run_sync(self._connection.book.rows, group_id)
+        entries, _ = await self._connection.entries([row.key for row in rows])
+        found: dict[str, list[InventoryItem]] = {}
+        for row in rows:
+            entry = entries.get(row.key)
+            state = state_of(entry, self._kind, row.size_bytes)
+            if state is MemberState.UNKNOWN or entry is None:
+                raise TransientError(
+                    f"inventory of {self.profile.name}",
+                    f"the Master did not answer for {row.key}",
+                    "it is asked again",
+                )
+            if state is MemberState.ABSENT:
+                continue
+            complete = state is MemberState.COMPLETE
+            item = InventoryItem(
+                key=row.key,
+                instance_id=self.instance_of(row.key, entry),
+                size_bytes=row.size_bytes,
+                state="complete" if complete else "partial",
+            )
+            found.setdefault(row.group_id, []).append(item)
+        return found
+
+    async def capacity(self) -> TierCapacity:
+        """As ports.Tier.capacity: of the segments, or of what the options declare."""
+        if self._kind is MEMORY:
+            await self._connection.scan([], lambda *_: None)
+            segments = [one for one in await self._connection.segments() if one.status == "OK"]
+            total = sum(one.capacity_bytes for one in segments)
+            used = sum(one.used_bytes for one in segments)
+        else:
+            held = await self.inventory()
+            used = sum(item.size_bytes for items in held.values() for item in items)
+            total = self._capacity_bytes or 0
+        return TierCapacity(
+            used_bytes=used, free_bytes=max(total - used, 0), total_bytes=max(total, used)
+        )
+
+    def map_path(self, member: Member) -> str | None:  # noqa: ARG002 - part of the port
+        """None: the memory belongs to other processes."""
+        return None
+
+    # --- moving ---
+
+    async def store(
+        self, batch: Sequence[StoreItem], fence: Fence, *, limit: Limiter | None = None
+    ) -> Sequence[Outcome]:
+        """As ports.Tier.store; where Mooncake makes the replica itself, wait for it."""
+        if self._connection.context.read_only:
+            return [_READ_ONLY] * len(batch)
+        return await self._storing.store(batch, fence, limit)
+
+    async def verify(
+        self, batch: Sequence[Member], *, limit: Limiter | None = None
+    ) -> Sequence[Outcome]:
+        """As ports.Tier.verify, but for this: a reader is given the fastest replica of an object.
+
+        So it proves the bytes of the object, and that a replica of this kind is complete.  Takes
+        Mooncake's lease on what it reads.
+        """
+        return [await self._verify_one(member, limit) for member in batch]
+
+    async def _verify_one(self, member: Member, limit: Limiter | None) -> Outcome:
+        connection = self._connection
+        if self._storing.is_written(member):
+            return Busy(detail="it is being written by this process")
+        try:
+            before = await self._instance(member)
+            if before is None:
+                return Conflict(detail="no complete replica is there")
+            got = await digest_of(connection, member.key, member.size_bytes, limit)
+            if await self._instance(member) != before:
+                return Retry(detail="its copies changed while it was read")
+            if got != member.sha256:
+                return Corrupt(expected=member.sha256, got=got, instance_id=before)
+            instance_id = await self._storing.recognise(member) or before
+        except ReconcileError as error:
+            return outcome_from_error(error, expected_sha256=member.sha256)
+        return Done(instance_id=instance_id, moved_bytes=member.size_bytes)
+
+    async def _instance(self, member: Member) -> str | None:
+        entries, _ = await self._connection.entries([member.key])
+        entry = entries.get(member.key)
+        if state_of(entry, self._kind, member.size_bytes) is not MemberState.COMPLETE:
+            if entry is None:
+                raise TransientError(f"object {member.key}", "the Master did not answer for it")
+            return None
+        return self.instance_of(member.key, entry or {})
+
+    @asynccontextmanager
+    async def open(self, member: Member) -> AsyncIterator[Reader]:
+        """As ports.Tier.open."""
+        connection, key = self._connection, member.key
+        connection.reading[key] += 1
+        try:
+            instance = None if self._storing.is_written(member) else await self._instance(member)
+            if instance is None:
+                raise TransientError(
+                    f"object {key} in tier {self.profile.name}",
+                    "no complete replica is there",
+                    "it is looked at again",
+                )
+            yield Reader(connection, member, instance)
+        finally:
+            connection.reading[key] -= 1
+            if not connection.reading[key]:
+                del connection.reading[key]
+
+    # --- removing ---
+
+    async def drop(self, batch: Sequence[DropItem], fence: Fence) -> Sequence[Outcome]:
+        """As ports.Tier.drop."""
+        if self._connection.context.read_only:
+            return [_READ_ONLY] * len(batch)
+        if not batch:
+            await self._admit(fence)
+            return []
+        try:
+            await self._admit(fence)
+            return await remove(self._connection, self._kind, batch, self.instance_of)
+        except ReconcileError as error:
+            return [outcome_from_error(error)] * len(batch)
+
+    async def quarantine(self, batch: Sequence[DropItem], fence: Fence) -> Sequence[Outcome]:
+        """Permanent for what is there: no primitive of Mooncake can do it."""
+        if not batch:
+            return []
+        try:
+            await self._admit(fence)
+            entries, _ = await self._connection.entries([item.member.key for item in batch])
+        except ReconcileError as error:
+            return [outcome_from_error(error)] * len(batch)
+        return [
+            named(
+                self._connection, self._kind, item, entries.get(item.member.key), self.instance_of
+            )
+            or _NO_QUARANTINE
+            for item in batch
+        ]
+
+    async def _admit(self, fence: Fence) -> None:
+        await to_thread.run_sync(self._connection.book.admit, fence)

@@ -1,0 +1,198 @@
+"""Moving bytes into and out of Mooncake.  Layer: a tier; on the loop.
+
+A put is a session: the object can be read by nobody before its end, and the end comes only after
+the digest of all written bytes was right and the fence still held.  Whatever happens before leaves
+nothing but a session that is revoked, or that the Master discards when its client died.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from anyio import to_thread
+
+from weightctl.adapters.mooncake.codes import Meaning, meaning_of, outcome_of_code, told
+from weightctl.adapters.mooncake.engine import Engine
+from weightctl.adapters.shared.pump import pump
+from weightctl.controller.errors import ReconcileError, TransientError, UnknownOutcomeError
+from weightctl.controller.ports import (
+    PIECE_BYTES,
+    Corrupt,
+    Done,
+    NoCapacity,
+    Outcome,
+    RangedReader,
+)
+
+if TYPE_CHECKING:
+    from weightctl.adapters.mooncake.connection import Connection
+    from weightctl.controller.core.observation import Member
+    from weightctl.controller.ports import Fence, Limiter, StoreItem
+
+
+async def put(
+    connection: Connection, item: StoreItem, fence: Fence, limit: Limiter | None
+) -> Outcome:
+    """Put one object; Done without an instance id.  Raises ReconcileError."""
+    member = item.member
+    async with item.open_source() as source:
+        if source.size_bytes != member.size_bytes:
+            return Corrupt(expected=member.sha256, got=b"", instance_id=source.instance_id)
+        async with connection.owner() as (worker, _):
+            code = await worker.call(
+                Engine.begin,
+                member.key,
+                member.size_bytes,
+                member.group_id,
+                data_type=int(member.data_type),
+                segment=connection.next_segment(),
+            )
+        if code != 0:
+            return await _refused(connection, member, code)
+        ended = False
+        try:
+            got = await _write(connection, member.key, source, limit)
+            if got != member.sha256:
+                return Corrupt(expected=member.sha256, got=got)
+            await to_thread.run_sync(connection.book.admit, fence)
+            async with connection.owner() as (worker, _):
+                ended = True  # from here on it may be there
+                code = await worker.call(Engine.end, member.key)
+        finally:
+            if not ended:
+                await connection.revoke(member.key)
+    if code != 0:
+        return outcome_of_code(code)
+    return Done(moved_bytes=member.size_bytes)
+
+
+async def _refused(connection: Connection, member: Member, code: int) -> Outcome:
+    if meaning_of(code) is not Meaning.FULL:
+        return outcome_of_code(code)
+    segments = await connection.segments()
+    free_bytes = sum(one.capacity_bytes - one.used_bytes for one in segments)
+    return NoCapacity(needed_bytes=member.size_bytes, free_bytes=max(free_bytes, 0))
+
+
+async def _write(
+    connection: Connection, key: str, source: RangedReader, limit: Limiter | None
+) -> bytes:
+    """Write every byte of the source into the session; their SHA-256."""
+    digest = hashlib.sha256()
+    size_bytes = min(PIECE_BYTES, source.size_bytes)
+    slots = [
+        memoryview(bytearray(size_bytes))
+        for _ in range(min(2, -(-source.size_bytes // PIECE_BYTES)))
+    ]
+
+    async def fill(slot: int, offset: int, size_bytes: int) -> None:
+        if limit is not None:
+            await limit.charge(size_bytes)
+        try:
+            await source.read_into(offset, slots[slot][:size_bytes])
+        except UnknownOutcomeError as error:  # of a read, so nothing has happened
+            raise TransientError(error.what, error.why, error.todo) from error
+
+    async def drain(slot: int, offset: int, size_bytes: int) -> None:
+        piece = slots[slot][:size_bytes]
+        await to_thread.run_sync(digest.update, piece)
+        async with connection.owner() as (worker, _):
+            worker.buffer[:size_bytes] = piece
+            code = await worker.call(Engine.write, key, offset, size_bytes)
+        if code != size_bytes:
+            raise TransientError(
+                f"object {key} could not be written", told(code), "it is tried again"
+            )
+
+    await pump(source.size_bytes, fill, drain)
+    return digest.digest()
+
+
+async def digest_of(
+    connection: Connection, key: str, size_bytes: int, limit: Limiter | None
+) -> bytes:
+    """SHA-256 of an object as a reader gets it, wherever it comes from.  Takes a lease.
+
+    Raises ReconcileError.
+    """
+    if limit is not None:
+        for start in range(0, size_bytes, PIECE_BYTES):
+            await limit.charge(min(PIECE_BYTES, size_bytes - start))
+    async with connection.reader() as worker:
+        worker.at_end(Engine.let_go)
+        connection.note_lease(key)
+        code = await worker.call(Engine.fetch, key, size_bytes)
+        connection.note_lease(key)
+        if code != size_bytes:
+            raise unreadable(key, code)
+        return await worker.call(Engine.digest)
+
+
+def unreadable(key: str, code: int) -> ReconcileError:
+    """Why a read failed."""
+    return TransientError(
+        f"object {key} could not be read from Mooncake",
+        told(code) if code < 0 else f"it has {code} bytes",
+        "it is looked at again; see the logs of its hosts",
+    )
+
+
+class Reader:
+    """`ports.RangedReader` over one object; each read takes Mooncake's lease on it.
+
+    Ranges come from a memory replica.  One on a disk can only be read whole: it is, once, and kept
+    in this process until the reader is closed.
+    """
+
+    def __init__(self, connection: Connection, member: Member, instance_id: str) -> None:
+        self._connection = connection
+        self._key = member.key
+        self._whole: memoryview | None = None
+        self._ranged = True
+        self.size_bytes = member.size_bytes
+        self.instance_id = instance_id
+
+    async def read_into(self, offset: int, buffer: memoryview) -> None:
+        """Fill the buffer from byte `offset`.  Raises ReconcileError."""
+        target = buffer.cast("B")
+        if offset + len(target) > self.size_bytes:
+            raise TransientError(
+                f"object {self._key}", f"byte {offset + len(target)} of {self.size_bytes}"
+            )
+        if self._whole is None and self._ranged:
+            self._ranged = await self._read_ranges(offset, target)
+        if not self._ranged:
+            if self._whole is None:
+                self._whole = await self._read_whole()
+            target[:] = self._whole[offset : offset + len(target)]
+
+    def fileno(self) -> None:
+        """None: it lies on other hosts."""
+
+    async def _read_ranges(self, offset: int, target: memoryview) -> bool:
+        for start in range(0, len(target), PIECE_BYTES):
+            part = target[start : start + PIECE_BYTES]
+            async with self._connection.reader() as worker:
+                self._connection.note_lease(self._key)
+                code = await worker.call(Engine.read, self._key, offset + start, len(part))
+                if code != len(part):
+                    return False
+                part[:] = worker.buffer[: len(part)]
+        self._connection.note_lease(self._key)
+        return True
+
+    async def _read_whole(self) -> memoryview:
+        whole = memoryview(bytearray(self.size_bytes))
+        async with self._connection.reader() as worker:
+            worker.at_end(Engine.let_go)
+            self._connection.note_lease(self._key)
+            code = await worker.call(Engine.fetch, self._key, self.size_bytes)
+            self._connection.note_lease(self._key)
+            if code != self.size_bytes:
+                raise unreadable(self._key, code)
+            for start in range(0, self.size_bytes, PIECE_BYTES):
+                part = whole[start : start + PIECE_BYTES]
+                await worker.call(Engine.piece, start, len(part))
+                part[:] = worker.buffer[: len(part)]
+        return whole

@@ -1,0 +1,373 @@
+"""An imitation of a Mooncake Master and its hosts, as far as the adapter relies on them.
+
+One HTTP server in a thread: the Master's own paths answer as the real one does, and `/call` stands
+for the RPCs of the client library (`mooncake_fake_client`). Offload and promotion happen a little
+after what causes them. Where this and a real Master differ, this is wrong: the same suite runs on
+both.
+"""
+
+import json
+import pickle
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+LEASE_TTL_S = 0.15
+OFFLOAD_S = 0.02
+PROMOTE_S = 0.02
+SEGMENT_BYTES = 256 * 1024 * 1024
+
+OK, NO_ROOM, INVALID, NOT_READY, NOT_FOUND, EXISTS, LEASED = 0, -200, -600, -703, -704, -705, -706
+
+
+@dataclass(slots=True)
+class Segment:
+    """A memory segment of one client."""
+
+    name: str
+    client: str
+    size_bytes: int
+    endpoint: str
+    gone_at: float | None = None
+    """When a graceful unmount takes effect."""
+
+
+@dataclass(slots=True)
+class Object:
+    """One object: its bytes, who put it, and where it lies."""
+
+    owner: str
+    content: bytearray
+    complete: bool = False
+    memory: dict[str, int] = field(default_factory=dict)
+    """Endpoint to address."""
+    disk: str = ""
+    """Client id of the host that has offloaded it."""
+    lease_until: float = 0.0
+    offload_at: float | None = None
+    promote_at: float | None = None
+
+
+class FakeMooncake:
+    """A Master with two hosts that offload."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._thawed = threading.Event()
+        self._thawed.set()
+        self.objects: dict[str, Object] = {}
+        self.segments: dict[str, Segment] = {}
+        self.tasks: dict[int, tuple[str, str]] = {}
+        self._made = 0
+        self.calls: list[str] = []
+        for number in range(2):
+            self._mount(f"host{number}", SEGMENT_BYTES)
+        fake = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
+
+            def do_GET(self) -> None:
+                fake._thawed.wait()
+                status, body = fake._answer(self.path)
+                self._send(status, body)
+
+            def do_POST(self) -> None:
+                raw = self.rfile.read(int(self.headers["Content-Length"]))
+                fake._thawed.wait()
+                name, args, kwargs = pickle.loads(raw)
+                with fake._lock:
+                    fake._tick()
+                    fake.calls.append(name)
+                    result = getattr(fake, f"rpc_{name}")(*args, **kwargs)
+                self._send(200, pickle.dumps(result))
+
+            def _send(self, status: int, body: bytes) -> None:
+                try:
+                    self.send_response(status)
+                    self.send_header("Content-Length", str(len(body)))
+                    self.end_headers()
+                    self.wfile.write(body)
+                except OSError:
+                    self.close_connection = True
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
+        self._thread.start()
+        self.admin = self.master = f"127.0.0.1:{self._server.server_address[1]}"
+
+    # --- what a test does to it ---
+
+    def close(self) -> None:
+        self._thawed.set()
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def freeze(self) -> None:
+        self._thawed.clear()
+
+    def thaw(self) -> None:
+        self._thawed.set()
+
+    def empty(self) -> None:
+        with self._lock:
+            self.objects = {key: one for key, one in self.objects.items() if not one.complete}
+
+    def restart(self) -> None:
+        """A Master that was restarted: memory is forgotten, the hosts report their disks again."""
+        with self._lock:
+            self._tick()
+            kept = {key: one for key, one in self.objects.items() if one.disk}
+            for one in kept.values():
+                one.memory.clear()
+                one.owner = "the host"
+            self.objects = kept
+
+    def get(self, path: str) -> str:
+        with self._lock:
+            return self._answer(path)[1].decode()
+
+    # --- time ---
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        for name, segment in list(self.segments.items()):
+            if segment.gone_at is not None and now >= segment.gone_at:
+                del self.segments[name]
+                self._forget_endpoint(segment.endpoint)
+        for one in self.objects.values():
+            if one.offload_at is not None and now >= one.offload_at and one.memory:
+                one.disk, one.offload_at = self._host_of(next(iter(one.memory))), None
+                one.lease_until = max(
+                    one.lease_until, now + LEASE_TTL_S / 2
+                )  # the host has read it
+            if one.promote_at is not None and now >= one.promote_at:
+                one.promote_at = None
+                if one.disk and not one.memory:
+                    self._place(one, "")
+
+    def _forget_endpoint(self, endpoint: str) -> None:
+        for key, one in list(self.objects.items()):
+            one.memory.pop(endpoint, None)
+            if one.complete and not one.memory and not one.disk:
+                del self.objects[key]
+
+    # --- HTTP ---
+
+    def _answer(self, path: str) -> tuple[int, bytes]:
+        with self._lock:
+            self._tick()
+            if path == "/health":
+                health = {"role": "leader", "service_ready": True, "view_version": None}
+                return 200, json.dumps(health).encode()
+            if path == "/get_all_keys":
+                return 200, "\n".join(k for k, one in self.objects.items() if one.complete).encode()
+            if path == "/get_segments_detail":
+                return 200, json.dumps(
+                    {"segments": [*map(self._row, self.segments.values())]}
+                ).encode()
+            name, _, query = path.partition("?keys=")
+            if name == "/batch_query_keys" and query:
+                keys = unquote_to_bytes(query).decode().split(",")
+                data = {key: self._entry(key) for key in keys}
+                return 200, json.dumps({"success": True, "data": data}).encode()
+            return 404, b"{}"
+
+    def _row(self, segment: Segment) -> dict[str, object]:
+        return {
+            "segment_name": segment.name,
+            "segment_id": f"id-{segment.name}",
+            "client_id": segment.client,
+            "te_endpoint": segment.endpoint,
+            "status": "OK" if segment.gone_at is None else "GRACEFULLY_UNMOUNTING",
+            "allocator_used_bytes": self._used(segment),
+            "allocator_capacity_bytes": segment.size_bytes,
+        }
+
+    def _used(self, segment: Segment) -> int:
+        return sum(
+            len(one.content) for one in self.objects.values() if segment.endpoint in one.memory
+        )
+
+    def _entry(self, key: str) -> dict[str, object]:
+        one = self.objects.get(key)
+        empty = {"values": None, "disk_values": None, "local_disk_values": None, "nof_values": None}
+        if one is None or not one.complete:
+            error = "OBJECT_NOT_FOUND" if one is None else "REPLICA_IS_NOT_READY"
+            return {"ok": False, "error": error, **empty}
+        values = [
+            {"size_": len(one.content), "buffer_address_": at, "transport_endpoint_": endpoint}
+            for endpoint, at in one.memory.items()
+        ]
+        disks = [{"client_id": one.disk, "object_size": len(one.content)}] if one.disk else None
+        return {**empty, "ok": True, "error": None, "values": values, "local_disk_values": disks}
+
+    # --- RPCs, one for each method of the client library that the adapter calls ---
+
+    def _mount(self, client: str, size_bytes: int) -> Segment:
+        self._made += 1
+        name = f"10.0.0.{self._made}:1"
+        segment = Segment(name, client, size_bytes, f"10.0.0.{self._made}:2")
+        self.segments[name] = segment
+        return segment
+
+    def _host_of(self, endpoint: str) -> str:
+        return next((s.client for s in self.segments.values() if s.endpoint == endpoint), "host0")
+
+    def _place(self, one: Object, preferred: str) -> bool:
+        names = [preferred, *self.segments] if preferred in self.segments else list(self.segments)
+        for name in names:
+            segment = self.segments[name]
+            room = segment.size_bytes - self._used(segment)
+            if segment.gone_at is None and room >= len(one.content):
+                self._made += 1
+                one.memory[segment.endpoint] = self._made
+                return True
+        return False
+
+    def _touched(self, one: Object) -> None:
+        now = time.monotonic()
+        one.lease_until = now + LEASE_TTL_S
+        if one.disk and not one.memory and one.promote_at is None:
+            one.promote_at = now + PROMOTE_S
+
+    def rpc_start(self, client: str, key: str, size_bytes: int, preferred: str) -> int:
+        if size_bytes == 0:
+            return INVALID
+        if key in self.objects:
+            return EXISTS
+        free = max(segment.size_bytes - self._used(segment) for segment in self.segments.values())
+        if size_bytes > free:
+            return NO_ROOM
+        one = Object(client, bytearray(size_bytes))
+        self._place(one, preferred)
+        self.objects[key] = one
+        return OK
+
+    def rpc_write(self, client: str, key: str, offset: int, content: bytes) -> int:
+        one = self.objects.get(key)
+        if one is None or one.complete or one.owner != client:
+            return INVALID
+        one.content[offset : offset + len(content)] = content
+        return len(content)
+
+    def rpc_end(self, client: str, key: str) -> int:
+        one = self.objects.get(key)
+        if one is None or one.complete or one.owner != client:
+            return INVALID
+        one.complete, one.offload_at = True, time.monotonic() + OFFLOAD_S
+        return OK
+
+    def rpc_revoke(self, client: str, key: str) -> int:
+        one = self.objects.get(key)
+        if one is None or one.complete or one.owner != client:
+            return INVALID
+        del self.objects[key]
+        return OK
+
+    def rpc_left(self, client: str) -> None:
+        """A client has ended: what it had begun is discarded, its segments are unmounted."""
+        for key, one in list(self.objects.items()):
+            if one.owner == client and not one.complete:
+                del self.objects[key]
+        for segment in self.segments.values():
+            if segment.client == client:
+                segment.gone_at = 0.0
+
+    def rpc_read(self, key: str, offset: int, size_bytes: int) -> int | bytes:
+        one = self.objects.get(key)
+        if one is None or not one.complete:
+            return NOT_FOUND
+        self._touched(one)
+        if not one.memory:
+            return -900
+        if offset + size_bytes > len(one.content):
+            return INVALID
+        return bytes(one.content[offset : offset + size_bytes])
+
+    def rpc_get(self, key: str) -> int | bytes:
+        one = self.objects.get(key)
+        if one is None or not one.complete:
+            return NOT_FOUND
+        self._touched(one)
+        return bytes(one.content)
+
+    def rpc_touch(self, keys: list[str]) -> None:
+        for key in keys:
+            if key in self.objects:
+                self._touched(self.objects[key])
+
+    def rpc_clear(self, client: str, keys: list[str], segment: str) -> list[str]:
+        cleared = []
+        endpoint = self.segments[segment].endpoint if segment in self.segments else ""
+        for key in keys:
+            one = self.objects.get(key)
+            if one is None or one.owner != client or time.monotonic() < one.lease_until:
+                continue
+            if one.memory.pop(endpoint, None) is not None:
+                cleared.append(key)
+                if not one.memory and not one.disk:
+                    del self.objects[key]
+        return cleared
+
+    def rpc_remove(self, keys: list[str]) -> list[int]:
+        return [self._remove(key) for key in keys]
+
+    def _remove(self, key: str) -> int:
+        one = self.objects.get(key)
+        if one is None:
+            return NOT_FOUND
+        if not one.complete:
+            return NOT_READY
+        if time.monotonic() < one.lease_until:
+            return LEASED
+        del self.objects[key]
+        return OK
+
+    def rpc_mount(self, client: str, size_bytes: int) -> list[str]:
+        return [f"id-{self._mount(client, size_bytes).name}"]
+
+    def rpc_unmount(self, ids: list[str], grace_s: int) -> int:
+        for segment in self.segments.values():
+            if f"id-{segment.name}" in ids:
+                segment.gone_at = time.monotonic() + grace_s
+        return OK
+
+    def rpc_move(self, key: str, source: str, target: str) -> tuple[tuple[int, int], int]:
+        one = self.objects.get(key)
+        if one is None:
+            return (0, 0), NOT_FOUND
+        if source not in self.segments or target not in self.segments or source == target:
+            return (0, 0), INVALID
+        old, new = self.segments[source].endpoint, self.segments[target].endpoint
+        if old not in one.memory:
+            return (0, 0), INVALID
+        self._made += 1
+        one.memory[new] = self._made
+        del one.memory[old]
+        self.tasks[self._made] = ("SUCCESS", "")
+        return (self._made, 0), OK
+
+
+@contextmanager
+def fake() -> Iterator[FakeMooncake]:
+    """An imitation that ends with the block."""
+    made = FakeMooncake()
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+Call = Callable[..., Any]

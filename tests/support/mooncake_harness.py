@@ -1,0 +1,142 @@
+"""The contract suite's harness over a Mooncake cluster, real or imitated."""
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol, Self
+
+import pytest
+
+from tests.contract.harness import TierHarness, context
+from weightctl.adapters.mooncake.connection import shared
+from weightctl.adapters.mooncake.options import ConnectionOptions, MooncakeOptions
+from weightctl.adapters.mooncake.tier import MooncakeTier
+from weightctl.controller.core.observation import Member, Members, TierObservation
+from weightctl.controller.core.tiers import TierCapacity, TierProfile
+from weightctl.controller.ports import (
+    DropItem,
+    Fence,
+    InventoryItem,
+    Limiter,
+    Outcome,
+    RangedReader,
+    StoreItem,
+    Tier,
+)
+
+CAPACITY_BYTES = 1024**3
+
+
+class Medium(Protocol):
+    """What a harness needs of a cluster."""
+
+    master: str
+    admin: str
+
+    def get(self, path: str) -> str: ...
+    def empty(self) -> None: ...
+    def freeze(self) -> None: ...
+    def thaw(self) -> None: ...
+
+
+def connection_options(medium: Medium, **changes: object) -> ConnectionOptions:
+    """Options for a cluster with short leases."""
+    options = ConnectionOptions(
+        admin=(medium.admin,),
+        master=medium.master,
+        deadline_s=1.0,
+        lease_ttl_s=0.5,
+        patience_s=30.0,
+        appear_s=30.0,
+        parking_bytes=64 * 1024 * 1024,
+    )
+    return replace(options, **changes)  # type: ignore[arg-type]
+
+
+class DeletingTier:
+    """A tier whose drops are those of a deletion: of the whole object."""
+
+    def __init__(self, tier: Tier) -> None:
+        self._tier = tier
+
+    @property
+    def profile(self) -> TierProfile:
+        return self._tier.profile
+
+    async def __aenter__(self) -> Self:
+        await self._tier.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self._tier.__aexit__(*exc_info)
+
+    async def observe(self, members: Members, *, detail: Sequence[int] = ()) -> TierObservation:
+        return await self._tier.observe(members, detail=detail)
+
+    async def store(
+        self, batch: Sequence[StoreItem], fence: Fence, *, limit: Limiter | None = None
+    ) -> Sequence[Outcome]:
+        return await self._tier.store(batch, fence, limit=limit)
+
+    async def drop(self, batch: Sequence[DropItem], fence: Fence) -> Sequence[Outcome]:
+        return await self._tier.drop([replace(item, whole=True) for item in batch], fence)
+
+    async def quarantine(self, batch: Sequence[DropItem], fence: Fence) -> Sequence[Outcome]:
+        return await self._tier.quarantine(batch, fence)
+
+    def open(self, member: Member) -> AbstractAsyncContextManager[RangedReader]:
+        return self._tier.open(member)
+
+    async def verify(
+        self, batch: Sequence[Member], *, limit: Limiter | None = None
+    ) -> Sequence[Outcome]:
+        return await self._tier.verify(batch, limit=limit)
+
+    async def inventory(self, group_id: str | None = None) -> Mapping[str, Sequence[InventoryItem]]:
+        return await self._tier.inventory(group_id)
+
+    async def capacity(self) -> TierCapacity:
+        return await self._tier.capacity()
+
+    def map_path(self, member: Member) -> str | None:
+        return self._tier.map_path(member)
+
+
+class MooncakeHarness(TierHarness):
+    """One tier of one kind over a cluster that other tests have used before."""
+
+    def __init__(self, medium: Medium, kind: str, folder: Path, **changes: object) -> None:
+        self.medium = medium
+        self._kind = kind
+        self._folder = folder
+        self._options = connection_options(medium, **changes)
+        medium.empty()
+
+    def tier(self, *, capacity_bytes: int | None = None, read_only: bool = False) -> Tier:
+        if capacity_bytes is not None:
+            pytest.skip("the room is the hosts', not the tier's")
+        memory = self._kind == "mooncake-memory"
+        options = MooncakeOptions(
+            kind=self._kind,
+            connection=self._options,
+            capacity_bytes=None if memory else CAPACITY_BYTES,
+        )
+        opened = context(self._folder, read_only=read_only)
+        tier = MooncakeTier("mooncake", options, shared(self._options, opened))
+        return tier if memory else DeletingTier(tier)
+
+    def take_away(self) -> None:
+        self.medium.freeze()
+
+    def bring_back(self) -> None:
+        self.medium.thaw()
+
+    def fingerprint(self) -> object:
+        keys = sorted(self.medium.get("/get_all_keys").splitlines())
+        asked = [key for key in keys if "," not in key]
+        path = "/batch_query_keys?keys=" + ",".join(asked)
+        book = self._folder / "tiers"
+        files = sorted(one.name for one in book.iterdir()) if book.exists() else []
+        return (keys, json.loads(self.medium.get(path))["data"] if asked else {}, files)
