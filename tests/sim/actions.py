@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from tests.contract.harness import source_of
 from tests.sim.process import PASS, PassTrace, Process
 from tests.sim.script import Action
-from tests.sim.subjects import Subject
+from tests.sim.subjects import Subject, source_of
 from weightctl.adapters.conformance.reference import ReferenceMedium, Stored
 from weightctl.controller.api.supposing import repair_target
 from weightctl.controller.core.group import GroupSnapshot
@@ -29,7 +28,7 @@ from weightctl.controller.runtime.survey import Question, observe_and_plan
 if TYPE_CHECKING:
     from tests.sim.world import World
 
-PATIENCE_S = 40.0
+PATIENCE_S = 50.0
 HOT, COLD = Residency.HOT, Residency.COLD
 
 
@@ -275,6 +274,26 @@ async def rot(world: "World", action: Action) -> None:
         medium.rot(name, stored, world.loop.time())
 
 
+async def swap(world: "World", action: Action) -> None:
+    """Somebody puts another copy in the place of one; every other one has wrong bytes."""
+    medium = world.media[_tier(world, action)]
+    every = [(name, stored) for name, stored in medium.every() if not stored.hidden]
+    if not every:
+        return
+    name, stored = every[int(action.amount * len(every)) % len(every)]
+    medium.lose(name, stored, world.loop.time())
+    medium.made += 1
+    other = Stored(f"r{medium.made}", bytearray(stored.content), stored.sha256)
+    ReferenceMedium.add(medium, name, other)
+    if medium.made % 2:
+        medium.rot(name, other, world.loop.time())
+
+
+async def reborn(world: "World", action: Action) -> None:
+    """A tier comes back as a new one that still holds everything."""
+    world.media[_tier(world, action)].epoch += "+"
+
+
 async def litter(world: "World", action: Action) -> None:
     """A leftover of a revision that nobody has asked for: quarantined long ago."""
     subject = _subject(world, action)
@@ -306,8 +325,10 @@ async def pause(world: "World", action: Action) -> None:
     """The operator pauses the loop for a while."""
     leader = await _leader(world)
     leader.controller.set_policy(replace(world.policy, paused=True))
-    await asyncio.sleep(action.amount * 20)
-    leader.controller.set_policy(world.policy)
+    try:
+        await asyncio.sleep(action.amount * 20)
+    finally:
+        leader.controller.set_policy(world.policy)
 
 
 ACTIONS: dict[str, Callable[["World", Action], Awaitable[None]]] = {
@@ -329,6 +350,8 @@ ACTIONS: dict[str, Callable[["World", Action], Awaitable[None]]] = {
     "forget": forget,
     "lose": lose,
     "rot": rot,
+    "swap": swap,
+    "reborn": reborn,
     "litter": litter,
     "jump": jump,
     "stop": stop,

@@ -108,7 +108,11 @@ class Conclusions:
             self.world.violate("completion", f"{name} ended outside a pass")
             return
         hot, cold = self._readable(trace, hot=True), self._readable(trace, hot=False)
-        if after.residency is Residency.HOT:
+        running = self.world.ledger.operations[before.operation_id]
+        repaired = before.operation is Operation.REPAIRING
+        if repaired and running.target_residency is Residency.COLD:
+            right = bool(cold) and all(verdict == YES for verdict in cold)
+        elif after.residency is Residency.HOT:
             right = bool(hot) and all(verdict == YES for verdict in hot)
         else:
             right = bool(cold) and all(

@@ -77,6 +77,7 @@ class Ledger:
         moved = after.availability is not before.availability
         if moved and after.availability not in _ORDER[before.availability]:
             self.violate("transition", f"{name}: {before.availability!r} to {after.availability!r}")
+        self._held(before, after)
         step = after.metadata_generation - before.metadata_generation
         same = (before.availability, before.residency, before.operation_id) == (
             after.availability,
@@ -89,12 +90,29 @@ class Ledger:
         if frozen and before.manifest != after.manifest:
             self.violate("frozen-reference", f"{name}: {before.manifest} to {after.manifest}")
 
+    def _held(self, before: RevisionMetadata, after: RevisionMetadata) -> None:
+        """A live lease keeps its revision from being evicted, rehydrated or deleted."""
+        deleted = after.availability is not before.availability is not Availability.IMPORTING
+        starts = after.operation is not before.operation is Operation.NONE
+        begins = deleted and after.availability is Availability.DELETING
+        begins = begins or (starts and after.operation is not Operation.REPAIRING)
+        live = self.live_leases(after.identity, after.updated_at_ms)
+        if begins and live:
+            self.violate("lease", f"{after} begins under {live}")
+
     def _lease(self, lease: RevisionLease) -> None:
         known = self.leases.get(lease.lease_id)
         if known is None and lease.lease_id <= self.last_lease_id:
             self.violate("id", f"lease id {lease.lease_id} was used again")
         if known is not None and known.expires_at_ms > lease.expires_at_ms:
             self.violate("lease-shrinks", f"{known} to {lease}")
+        record = self.records.get(lease.identity)
+        if known is None and (
+            record is None
+            or record.availability is not Availability.READY
+            or record.operation is not Operation.NONE
+        ):
+            self.violate("lease", f"{lease} was given out while {record}")
         self.last_lease_id = max(self.last_lease_id, lease.lease_id)
         self.leases[lease.lease_id] = lease
 
@@ -119,7 +137,3 @@ class Ledger:
         )
         if backwards:
             self.violate("progress", f"progress went back: {known} to {operation}")
-
-
-def has_operation(record: RevisionMetadata) -> bool:
-    return record.operation is not Operation.NONE

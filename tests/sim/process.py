@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 T = TypeVar("T")
+SLOW_S_MAX = 5.0
 
 
 @dataclass(slots=True, eq=False)
@@ -201,7 +202,7 @@ class JournalHooks(Hooks):
             case Crash.UNCERTAIN_LOST:
                 return Uncertain(why="CommitUncertain: injected")
             case Crash.SLOW if fault is not None:
-                await asyncio.sleep(fault.amount)
+                await asyncio.sleep(min(fault.amount, SLOW_S_MAX))
                 process.check()
         return None
 

@@ -233,7 +233,6 @@ class Measure:
                 return int(hot == 0)
             case Operation.REPAIRING:
                 wanted = min(self.world.policy.cold_copies, 2)
-                away = target is Residency.COLD
-                return max(wanted - cold, 0) + (hot if away else hot == 0)
+                return max(wanted - cold, 0) + (hot == 0 and target is Residency.HOT)
             case _:
                 return 0

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tests.sim.media import is_good
-from tests.sim.process import PassTrace, Process
+from tests.sim.process import PASS, PassTrace, Process
 from weightctl.adapters.conformance.faults import Call
 from weightctl.adapters.conformance.reference import Name, Stored
 from weightctl.controller.core.observation import Member, MemberState
-from weightctl.controller.core.records import Availability, DataType, Operation, Residency
+from weightctl.controller.core.records import Availability, DataType, Operation
 from weightctl.controller.ports import Corrupt, Done, DropItem, Outcome
 from weightctl.controller.store.evidence import EvidenceRow
 
@@ -30,15 +30,18 @@ class Removal:
 
     def __init__(self, world: "World") -> None:
         self.world = world
-        self._read: dict[tuple[int, str, str, str], tuple[float, bool]] = {}
-        """By process, tier, key and instance: when it was read back, and whether rightly."""
+        self._read: dict[tuple[int, str, str, str], tuple[float, bool, str]] = {}
+        """By process, tier, key and instance: when it was read back, how, in which epoch."""
         self.exempt = 0
         """Removals after which the world had destroyed the proven copy."""
 
     def read_back(self, process: Process, tier: str, member: Member, outcome: Outcome) -> None:
         if isinstance(outcome, Done | Corrupt) and outcome.instance_id:
             key = (process.number, tier, member.key, outcome.instance_id)
-            self._read[key] = (self.world.loop.time(), isinstance(outcome, Done))
+            trace = PASS.get()
+            told = None if trace is None else trace.answers.get(tier)
+            epoch = "" if told is None else told[1].epoch
+            self._read[key] = (self.world.loop.time(), isinstance(outcome, Done), epoch)
 
     # --- when it is sent --------------------------------------------------------------------------
 
@@ -61,9 +64,8 @@ class Removal:
         elif record.availability not in PUBLISHED or record.operation is Operation.NONE:
             world.violate("last-copy", f"{what} while {record.availability!r} is idle")
         elif call is Call.DROP:
-            running = world.ledger.operations.get(record.operation_id)
-            if running is None or running.target_residency is not Residency.COLD:
-                world.violate("last-copy", f"{what} during {running}")
+            if record.operation is not Operation.EVICTING:
+                world.violate("last-copy", f"{what} during {record.operation!r}")
             rows = world.disk.evidence(trace.identity)
             for item in batch:
                 self._proven(process, trace, tier, item, rows)
@@ -100,8 +102,10 @@ class Removal:
         if seen != expected:
             world.violate("evidence", f"{what}: this pass saw {seen}, evidence is {expected}")
         key = (process.number, row.evidence_tier, member.key, row.evidence_instance)
-        read_s, good = self._read.get(key, (float("-inf"), False))
+        read_s, good, epoch = self._read.get(key, (float("-inf"), False, ""))
         age_s = world.loop.time() - read_s
+        if epoch != row.evidence_epoch:
+            world.violate("evidence", f"{what}: evidence of epoch {epoch!r}, not {expected[2]!r}")
         if not good or age_s > world.policy.evidence_max_age_s + world.patience_s:
             world.violate("evidence", f"{what}: evidence {good} is {age_s:.1f} s old")
         dropped = trace.looks.get((tier, member.key))
@@ -169,7 +173,7 @@ class Removal:
             destroyed_s = medium.destroyed_s.get((name, row.evidence_instance))
             reads = [
                 read_s
-                for (_, where, key, instance), (read_s, good) in self._read.items()
+                for (_, where, key, instance), (read_s, good, _) in self._read.items()
                 if good and (where, key, instance) == (
                     row.evidence_tier,
                     member.key,

@@ -106,9 +106,9 @@ USER_ACTIONS = ("evict", "rehydrate", "repair", "delete", "lease", "renew", "rel
 USER_WEIGHTS = (6, 5, 4, 1, 3, 1, 2, 2)
 WORLD_ACTIONS = (
     *("kill", "clog", "away", "wipe", "forget", "lose", "rot", "jump", "stop", "skip"),
-    *("partition", "pause", "litter", "power"),
+    *("partition", "pause", "litter", "power", "swap", "reborn"),
 )
-WORLD_WEIGHTS = (6, 4, 3, 2, 1, 3, 3, 3, 2, 1, 2, 1, 1, 1)
+WORLD_WEIGHTS = (6, 4, 3, 2, 1, 3, 3, 3, 2, 1, 2, 2, 1, 1, 3, 2)
 HORIZON_S = 100.0
 
 
@@ -177,11 +177,11 @@ def _incidents(chance: Random, setting: Setting) -> list[tuple[str, int, Fault]]
         for call, kinds in FAULTS.items():
             for number in range(60):
                 if chance.random() < rate:
-                    fault = Fault(kind=chance.choice(kinds), amount=_amount(chance))
+                    fault = Fault(kind=str(chance.choice(kinds)), amount=_amount(chance))
                     incidents[f"{tier.name}.{call}", number] = fault
     for number in range(60):
         if chance.random() < rate / 3:
-            fault = Fault(kind=chance.choice(JOURNAL_FAULTS), amount=_amount(chance))
+            fault = Fault(kind=str(chance.choice(JOURNAL_FAULTS)), amount=_amount(chance))
             incidents[COMMIT, number] = fault
     return [(place, number, fault) for (place, number), fault in incidents.items()]
 

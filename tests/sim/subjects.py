@@ -1,5 +1,7 @@
 """The revisions of a simulation: what belongs to each, and what its users remember."""
 
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 
 from tests.sim.script import Setting
@@ -7,6 +9,7 @@ from tests.support.loop_rig import contents, identity, members_of, reference_of
 from weightctl.controller.core.identity import Identity, payload_group_id
 from weightctl.controller.core.observation import Member
 from weightctl.controller.core.records import ManifestReference
+from weightctl.controller.ports import RangedReader
 
 
 @dataclass(slots=True, eq=False)
@@ -39,3 +42,26 @@ def new_subject(number: int, setting: Setting) -> Subject:
         members={member.key: member for member in members_of(of, data)},
         reference=reference_of(of, data),
     )
+
+
+@dataclass(slots=True)
+class _Bytes:
+    content: bytes
+    size_bytes: int
+    instance_id: str = "writer"
+
+    async def read_into(self, offset: int, buffer: memoryview) -> None:
+        buffer[:] = self.content[offset : offset + len(buffer)]
+
+    def fileno(self) -> int | None:
+        return None
+
+
+def source_of(content: bytes) -> Callable[[], AbstractAsyncContextManager[RangedReader]]:
+    """An `open_source` of a writer that has the bytes at hand."""
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[RangedReader]:
+        yield _Bytes(content, len(content))
+
+    return opened

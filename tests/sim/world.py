@@ -99,7 +99,7 @@ class World:
     """Everything that one run consists of."""
 
     concurrency = 2
-    patience_s = 30.0
+    patience_s = 15.0
     """How long a sent removal may wait for its place after its proof was checked."""
 
     def __init__(self, script: Script, *, keep_trace: bool = False) -> None:
@@ -109,7 +109,7 @@ class World:
         self.specs = {spec.name: spec for spec in setting.tiers}
         self.policy = Policy(
             cold_copies=setting.cold_copies,
-            evidence_max_age_s=60.0,
+            evidence_max_age_s=25.0,
             settle_s=4.0,
             mass_change_share=0.4,
             import_abandon_ms=40_000,
@@ -139,6 +139,7 @@ class World:
         self.processes: list[Process] = []
         self.clogged: dict[str, asyncio.Event] = {}
         self._local: dict[int, set[asyncio.Task[None]]] = {}
+        self.last_term = -1
         self.over_s = 0.0
         """When the faults were over."""
         self.acting = 0
@@ -159,6 +160,8 @@ class World:
             steps, virtual_s = run_simulated(self._main(), self.script.seed)
         except BusyLoopError as error:
             self._found("busy-loop", str(error))
+        except Exception as error:  # noqa: BLE001 - a healthy product lets nothing through
+            self._found("crashed", repr(error))
         finally:
             for logger in silenced:
                 logger.removeFilter(self._heard)
@@ -236,6 +239,9 @@ class World:
         self.processes.append(process)
         self.tasks.start_soon(process.run)
         await process.started.wait()
+        if process.alive and process.store.term <= self.last_term:
+            self.violate("term", f"a new process has term {process.store.term} again")
+        self.last_term = process.store.term if process.alive else self.last_term
         return process
 
     @property

@@ -1,0 +1,216 @@
+"""The faults that the lab must find: each breaks one small rule, where the product keeps it.
+
+Where the product keeps a rule twice, in the plan and before the act, both places are broken.
+"""
+
+from tests.sim.planting import Planted
+
+PLANNER, MASKS = "controller.core.planner", "controller.core.masks"
+REMOVING, DISPATCH = "controller.runtime.removing", "controller.runtime.dispatch"
+RECONCILER, OBSERVER = "controller.runtime.reconciler", "controller.runtime.observer"
+EVIDENCE, SETTLING = "controller.runtime.evidence", "controller.runtime.settling"
+DELETION, JOURNAL = "controller.runtime.deletion", "controller.store.journal"
+ENGINE, LEASES = "controller.store.engine", "controller.core.leases"
+STARTS, LIFECYCLE = "controller.core.starts", "controller.core.lifecycle"
+RUNNER, ADMISSION = "controller.runtime.runner", "controller.runtime.admission"
+AGGREGATE = "controller.core.aggregate"
+RESYNC, OPERATIONS = "controller.runtime.resync", "controller.core.operations"
+
+
+def _one(at: str, old: str, new: str) -> tuple[Planted, ...]:
+    return (Planted(at=at, old=old, new=new),)
+
+
+_DROP_UNPROVEN = _one(f"{PLANNER}:_evict", "return _VERIFY", "return _DROP") + _one(
+    f"{REMOVING}:Remover._prove",
+    "view.states[index] == MemberState.VERIFIED",
+    "view.states[index] >= MemberState.COMPLETE",
+)
+_ANY_AGE = _one(f"{REMOVING}:Remover._proofs_in", "if read_s >= oldest_s:", "if True:")
+_NO_LEASE_CHECK = _one(f"{REMOVING}:Remover._check_leases", "if leases:", "if False:")
+
+PLANTED: dict[str, tuple[Planted, ...]] = {
+    # --- evidence and the last copy
+    "evidence is not checked": _DROP_UNPROVEN + _ANY_AGE,
+    "evidence counts for any instance": _one(
+        f"{EVIDENCE}:EvidenceBook.read_s",
+        "or sheet.instances[index] != hash(instance_id)",
+        "",
+    ),
+    "evidence counts in any epoch": _one(
+        f"{EVIDENCE}:EvidenceBook._sheet", "sheet.epoch != epoch or ", ""
+    )
+    + _one(f"{EVIDENCE}:EvidenceBook.read_s", "or sheet.epoch != epoch", "")
+    + _one(f"{REMOVING}:Remover._look", "if seen.epoch != work.seen.epochs[tier]:", "if False:"),
+    "evidence never ages": _ANY_AGE
+    + _one(f"{EVIDENCE}:_Sheet.expire", "while self.batches and", "while False and"),
+    "evidence is not made durable": _one(
+        "controller.store.evidence:EvidenceBook.record", "if not rows:", "if True:"
+    ),
+    "evidence is written after the drop": _one(
+        f"{REMOVING}:Remover._drop_proven",
+        "await self._dispatch.store.evidence.record(work.record.identity, rows)",
+        "await self._remove(work, step, {index: details[index] for index in proofs})",
+    ),
+    "the copy in another tier is not looked at again": _one(
+        f"{REMOVING}:Remover._prove",
+        "copies = await self._look(work, name, wanted)",
+        "copies = {i: d for i, d in details.items() if i in wanted}",
+    )
+    + _one(f"{EVIDENCE}:EvidenceBook.read_s", "or sheet.instances[index] != hash(instance_id)", ""),
+    "any reading back counts as right": _one(
+        "controller.runtime.copying:Copier._read_back", "good=isinstance(outcome, Done)", "good=True"
+    ),
+    "any reading back counts as wrong": _one(
+        "controller.runtime.copying:Copier._read_back",
+        "good=isinstance(outcome, Done)",
+        "good=False",
+    ),
+    "a wrong copy counts as readable": _one(
+        f"{AGGREGATE}:fold", "view.states.translate(", 'view.states.replace(b"\\5", b"\\4").translate('
+    ),
+    # --- what was not answered
+    "an unknown state is absent in the plan": _one(
+        f"{AGGREGATE}:fold", "view.states.translate(", 'view.states.replace(b"\\0", b"\\1").translate('
+    ),
+    "no answer counts as absence": _one(
+        "controller.core.observation:unknown_observation",
+        'states=bytes(count), epoch=""',
+        'states=b"\\1" * count, epoch="none"',
+    ),
+    "an unknown state counts as absent": _one(
+        f"{MASKS}:Draft.undecided", "agg.HOT_PENDING | agg.COLD_PENDING", "0"
+    )
+    + _one(f"{MASKS}:Draft.wait_undecided", "for view in self.situation.views:", "for view in ():")
+    + _one(f"{DELETION}:Deletion._require_absence", "for view in answer.seen.views:", "for view in ():"),
+    "a summary needs no certainty": _one(
+        "controller.core.aggregate:aggregate",
+        "if 1 not in folded.translate(table(_is_unanswered)):",
+        "if True:",
+    ),
+    "an answer of the wrong length is used": _one(
+        f"{OBSERVER}:_flaw", "if len(observation.states) != count:", "if False:"
+    ),
+    "leftovers are not swept": _one(f"{DELETION}:Deletion._sweep", "if items:", "if False:"),
+    "a tier that cannot be listed lists nothing": _one(
+        f"{DELETION}:Deletion._sweep", "if items is None:", "if False:"
+    ),
+    # --- deletion
+    "the manifest goes with the payloads": _one(
+        f"{PLANNER}:_plan_deleting",
+        "wanted, reason = payloads, Reason.PAYLOAD_OF_DELETED",
+        "wanted, reason = masks.everyone, Reason.PAYLOAD_OF_DELETED",
+    ),
+    # --- trust
+    "an epoch change is ignored": _one(
+        f"{SETTLING}:SettleGate._learn_epoch", "elif known != epoch:", "elif False:"
+    )
+    + _one(f"{SETTLING}:_is_trusted", "if seen.epoch != observation.epoch:", "if False:"),
+    "an epoch change is forgotten by a restart": _one(
+        f"{SETTLING}:SettleGate.restore", "self._epochs.update(epochs)", "pass"
+    ),
+    "a mass change is believed at once": _one(
+        f"{SETTLING}:_is_trusted", "return changed <= policy.mass_change_share", "return True or policy.mass_change_share"
+    ),
+    "settling takes no time": _one(f"{SETTLING}:SettleGate._settle", "if left_s > 0:", "if False:"),
+    "an unsettled tier does not hold a drop": _one(
+        f"{MASKS}:Draft.may_drop", "and not unsettled", ""
+    ),
+    # --- fences, leases, terms
+    "a fence carries an old generation": _one(
+        "controller.runtime.executor:Executor.begin",
+        "generation=record.metadata_generation,",
+        "generation=record.metadata_generation - 1,",
+    )
+    + _one(f"{DISPATCH}:Dispatch.check_fence", "if current != (", "if False and current != ("),
+    "the term does not grow": _one(
+        "controller.store.opening:_next_term", "header.term + 1", "header.term"
+    ),
+    "a renewal may shorten a lease": _one(
+        f"{LEASES}:prepare_renew", "max(lease.expires_at_ms, _expiry(now_ms, ttl_ms))", "_expiry(now_ms, ttl_ms)"
+    ),
+    "leases are ignored when a wrong copy is set aside": _one(
+        f"{MASKS}:Draft.may_drop", "and not leases.count", ""
+    )
+    + _NO_LEASE_CHECK,
+    "a fence carries no term": _one(
+        "controller.runtime.executor:Executor.begin", "term=store.term,", "term=1,"
+    ),
+    "a lease does not hold an eviction": _one(f"{STARTS}:prepare_start", "if live:", "if False:")
+    + _one(f"{OPERATIONS}:_check_no_lease", "if live:", "if False:"),
+    "a lease does not hold a deletion": _one(f"{LIFECYCLE}:prepare_delete", "if live:", "if False:")
+    + _one(f"{LIFECYCLE}:check_metadata", "active_leases", "no_leases") if False else _one(f"{LIFECYCLE}:prepare_delete", "if live:", "if False:"),
+    "a lease is given out during an operation": _one(
+        f"{LEASES}:prepare_acquire", "if record.operation != Operation.NONE:", "if False:"
+    )
+    + _one(f"{LEASES}:_check_revision", "record.operation != Operation.NONE", "False"),
+    # --- records
+    "visible before durable": _one(
+        f"{ENGINE}:Engine.enqueue",
+        "return self._submit(",
+        "early = publish()\n    publish = lambda: early\n    return self._submit(",
+    ),
+    "an uncertain commit is published": _one(
+        f"{JOURNAL}:Journal._settle", "self._refuse(batch, certain=False)", "self._publish(batch)"
+    )
+    + _one(f"{JOURNAL}:Journal._settle", "self._poisoned(why)", "pass"),
+    "a refused commit is published": _one(
+        f"{JOURNAL}:Journal._settle", "self._refuse(batch, why, todo)", "self._publish(batch)"
+    ),
+    "progress counts as completion": _one(
+        f"{PLANNER}:_close",
+        "if draft.steps or draft.waits or draft.lost_members:\n        return",
+        "work = draft.situation.operation\n"
+        "    if work and work.processed_members >= work.total_members:\n"
+        "        draft.residency, draft.steps = work.target_residency, []\n"
+        "        return draft.record_step(StepKind.FINISH, Reason.TARGET_OBSERVED)\n"
+        "    if draft.steps or draft.waits or draft.lost_members:\n        return",
+    ),
+    "stored progress may go back": _one(
+        f"{OPERATIONS}:_high_water", "if processed <= operation.processed_members:", "if False:"
+    ),
+    # --- the loop
+    "two passes at once": _one(
+        f"{RUNNER}:Runner._work",
+        "outcome = await self._handle(key)",
+        "import asyncio\n        outcome, _ = await asyncio.gather("
+        "self._handle(key), self._handle(key))",
+    ),
+    "retries without a pause": _one(
+        "controller.core.backoff:Backoff.delay_s", "return undisturbed_s *", "return 0.0 *"
+    ),
+    "pauses grow without bound": _one(
+        "controller.core.backoff:Backoff.delay_s",
+        "min(self.max_s, self.base_s * float(2**doublings))",
+        "self.base_s * float(100**doublings)",
+    ),
+    "a silent tier is never asked again": _one(
+        f"{OBSERVER}:Observer._missed", "+ pause_s", "+ 1e9"
+    ),
+    "more batches at once than allowed": _one(
+        f"{ADMISSION}:Admission._fits",
+        "if load.running >= load.limits.concurrency:",
+        "if load.running >= load.limits.concurrency + 1:",
+    ),
+    "a wait has no bound": _one(
+        f"{RECONCILER}:Reconciler._until",
+        "min(max(wait_s, _WAIT_MIN_S), self._settings.wait_max_s)",
+        "1e6",
+    ),
+    "an import is abandoned early": _one(
+        f"{PLANNER}:_plan_importing", "limit = situation.policy.import_abandon_ms",
+        "limit = situation.policy.import_abandon_ms // 4",
+    ),
+    "a dry run acts": _one(
+        f"{RECONCILER}:Reconciler.ask",
+        "return await self._survey.answer(await self._question(record))",
+        "answer = await self._survey.answer(await self._question(record))\n"
+        "    await self._executor.carry_out("
+        "self._executor.begin(answer.situation, answer.seen), answer.plan)\n"
+        "    return answer",
+    ),
+    "no drift is looked for, unfinished work is not visited": _one(
+        f"{RESYNC}:Resync._enqueue_unfinished", "if not finished and", "if False and"
+    )
+    + _one(f"{RESYNC}:Resync.drift_round", "for records in self._slices():", "for records in ():"),
+}

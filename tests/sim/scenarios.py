@@ -1,0 +1,134 @@
+"""Small histories made by hand: one for each operation, and the corners that chance seldom meets.
+
+The operations are also what is enumerated: every crash point, error and stale view of each.
+"""
+
+from collections.abc import Mapping
+
+from tests.sim.script import COMMIT, TIERS, Action, Crash, Script, Setting, TierSpec
+from weightctl.adapters.conformance.faults import Fault, Kind
+
+_MEM, _DISK, _FAR = 0, 1, 2
+
+
+def _script(*actions: tuple[float, str, int, float], **changes: object) -> Script:
+    setting = {"revisions": 1, "payloads": 2, "latency_s": 0.01} | changes
+    incidents = setting.pop("incidents", ())
+    return Script(
+        seed=1,
+        setting=Setting(**setting),  # type: ignore[arg-type]
+        actions=tuple(
+            Action(at_s=at_s, name=name, of=of, amount=amount) for at_s, name, of, amount in actions
+        ),
+        incidents=incidents,  # type: ignore[arg-type]
+    )
+
+
+_IN_MEMORY = (0.0, "import", 0, 0.0)
+_IN_BOTH = (0.0, "import", 0, 1.0)
+
+OPERATIONS: Mapping[str, Script] = {
+    "import": _script(_IN_BOTH),
+    "evict": _script(_IN_MEMORY, (2.0, "evict", 0, 1.0)),
+    "evict a copy": _script(_IN_BOTH, (2.0, "evict", 0, 1.0)),
+    "rehydrate": _script(
+        _IN_BOTH, (2.0, "wipe", _MEM, 1.0), (30.0, "rehydrate", 0, 1.0)
+    ),
+    "repair": _script(
+        _IN_BOTH, (2.0, "rot", _DISK, 0.5), (3.0, "repair", 0, 1.0), cold_copies=2
+    ),
+    "delete": _script(_IN_BOTH, (2.0, "litter", _FAR, 0.5), (3.0, "delete", 0, 1.0)),
+    "abort": _script((0.0, "import", 0, 2.0), (2.0, "delete", 0, 1.0)),
+    "abandon": _script((0.0, "import", 0, 2.0)),
+}
+"""What is enumerated."""
+
+POOL = (*TIERS, TierSpec(name="pool", hot=True, local=False))
+_BUSY = tuple(("mem.drop", number, Fault(kind=Kind.BUSY, amount=8.0)) for number in range(3))
+
+CORNERS: Mapping[str, Script] = {
+    "an eviction is paused for longer than evidence holds": _script(
+        _IN_BOTH,
+        (2.0, "evict", 0, 1.0),
+        (3.0, "pause", 0, 2.0),
+        incidents=tuple(("mem.drop", n, Fault(kind=Kind.BUSY, amount=20.0)) for n in range(8)),
+    ),
+    "a copy is exchanged after it was read back": _script(
+        _IN_BOTH,
+        (2.0, "evict", 0, 1.0),
+        (6.0, "swap", _DISK, 0.1),
+        (6.1, "swap", _DISK, 0.5),
+        (6.2, "swap", _DISK, 0.9),
+        incidents=_BUSY,
+    ),
+    "a tier is reborn after its copies were read back": _script(
+        _IN_BOTH, (2.0, "evict", 0, 1.0), (4.0, "reborn", _DISK, 1.0), incidents=_BUSY
+    ),
+    "a wrong copy lies where an eviction leads": _script(
+        _IN_BOTH, (1.0, "rot", _DISK, 0.0), (1.0, "rot", _DISK, 0.9), (2.0, "evict", 0, 1.0)
+    ),
+    "a copy is exchanged while the evidence is written": _script(
+        _IN_BOTH,
+        (2.0, "evict", 0, 1.0),
+        (4.0, "swap", _DISK, 0.1),
+        incidents=((COMMIT, 4, Fault(kind=Crash.SLOW, amount=5.0)),),
+    ),
+    "a wrong copy is found under a lease": _script(
+        _IN_BOTH,
+        (1.0, "rot", _DISK, 0.0),
+        (2.0, "lease", 0, 0.9),
+        (3.0, "repair", 0, 1.0),
+        cold_copies=2,
+    ),
+    "a lease is renewed for less": _script(
+        _IN_MEMORY, (2.0, "lease", 0, 0.9), (3.0, "renew", 0, 0.1)
+    ),
+    "an eviction is asked for under a lease": _script(
+        _IN_MEMORY, (2.0, "lease", 0, 0.9), (3.0, "evict", 0, 1.0), (4.0, "rehydrate", 0, 1.0)
+    ),
+    "a deletion is asked for under a lease": _script(
+        _IN_MEMORY, (2.0, "lease", 0, 0.9), (3.0, "delete", 0, 1.0)
+    ),
+    "a lease is asked for during an eviction": _script(
+        _IN_MEMORY, (2.0, "evict", 0, 1.0), (2.01, "lease", 0, 0.9), (2.05, "lease", 0, 0.8)
+    ),
+    "a tier forgets while nobody leads": _script(
+        _IN_BOTH,
+        (2.0, "clog", _MEM, 0.2),
+        (3.0, "evict", 0, 1.0),
+        (4.0, "kill", 0, 1.0),
+        (4.5, "wipe", _FAR, 1.0),
+    ),
+    "a machine loses power during an eviction": _script(
+        _IN_MEMORY, (2.0, "evict", 0, 1.0), (2.08, "power", 0, 1.0)
+    ),
+    "a deposed leader goes on with a deletion": _script(
+        _IN_BOTH,
+        (2.0, "clog", _MEM, 0.2),
+        (2.0, "delete", 0, 1.0),
+        (3.0, "partition", 0, 0.9),
+    ),
+    "two memories hold the same": _script(
+        _IN_BOTH, (2.0, "wipe", _MEM, 1.0), (12.0, "rehydrate", 0, 1.0), (30.0, "evict", 0, 1.0),
+        tiers=POOL,
+    ),
+    "a tier is silent during a deletion": _script(
+        _IN_BOTH, (2.0, "away", _DISK, 0.5), (3.0, "delete", 0, 1.0)
+    ),
+    "somebody asks what would be done": _script(
+        _IN_MEMORY,
+        (2.0, "evict", 0, 1.0),
+        *((2.02 + 0.02 * step, "plan", 0, 1.0) for step in range(8)),
+    ),
+    "a commit is uncertain": _script(
+        _IN_MEMORY,
+        (2.0, "evict", 0, 1.0),
+        incidents=((COMMIT, 5, Fault(kind=Crash.UNCERTAIN_LOST)),),
+    ),
+    "a revision is imported twice": _script(
+        _IN_MEMORY, (2.0, "delete", 0, 1.0), (20.0, "import", 0, 0.0)
+    ),
+}  # fmt: skip
+"""What chance seldom meets."""
+
+SCENARIOS: Mapping[str, Script] = OPERATIONS | CORNERS
