@@ -8,7 +8,7 @@ its digest is known, by our own put or by reading it.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
 import anyio
@@ -34,7 +34,7 @@ from weightctl.controller.ports import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
     from weightctl.adapters.mooncake.admin import Entry
     from weightctl.adapters.mooncake.connection import Connection
@@ -123,12 +123,11 @@ class Storing:
         if problem:
             return Permanent(detail=f"Mooncake cannot keep it: {problem}")
         try:
-            while (running := self._connection.putting.get(member.key)) is not None:
-                await running.wait()
-            entries, _ = await self._connection.entries([member.key])
-            entry = entries.get(member.key)
-            if is_absent(entry):
-                return await self._put(item, fence, limit)
+            async with self._alone(member.key):
+                entries, _ = await self._connection.entries([member.key])
+                entry = entries.get(member.key)
+                if is_absent(entry):
+                    return await self._put(item, fence, limit)
             if not is_there(entry) or entry is None:
                 return Busy(detail="it is being written")
             refused = await self._other_content(member, entry)
@@ -140,6 +139,19 @@ class Storing:
         except (ReconcileError, OSError) as error:
             return outcome_from_error(error, expected_sha256=member.sha256)
         return None
+
+    @asynccontextmanager
+    async def _alone(self, key: str) -> AsyncIterator[None]:
+        """Nobody else of this connection looks whether the key has to be put, or puts it."""
+        putting = self._connection.putting
+        while (running := putting.get(key)) is not None:
+            await running.wait()
+        putting[key] = ended = anyio.Event()
+        try:
+            yield
+        finally:
+            del putting[key]
+            ended.set()
 
     async def _other_content(self, member: Member, entry: Entry) -> Outcome | None:
         """Conflict when something else lies under the key; None when it is the member."""
@@ -166,15 +178,11 @@ class Storing:
             )
         async with connection.owner() as (_, token):
             owner = connection.owner_name(token)
-        connection.putting[member.key] = ended = anyio.Event()
         try:
             await self._record([member], owner=owner)
             outcome = await put(connection, item, fence, limit)
         except (ReconcileError, OSError) as error:
             outcome = outcome_from_error(error, expected_sha256=member.sha256)
-        finally:
-            del connection.putting[member.key]
-            ended.set()
         if not isinstance(outcome, Done):
             await self._unrecord(member)
             return outcome

@@ -117,22 +117,13 @@ class Host:
         assert self.process.stdout is not None
         assert self.process.stdout.readline().strip() == "0"
 
-    def close(self) -> None:
-        """Let it leave the cluster."""
-        assert self.process.stdin is not None
-        with suppress(OSError):
-            self.process.stdin.close()
-        try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.kill()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-
     def kill(self) -> None:
         """Kill it; its Master learns that after the client TTL."""
         self.process.kill()
         self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            pipe.close()
 
 
 class Cluster:
@@ -191,7 +182,9 @@ class Cluster:
 
     def entry(self, key: str) -> Mapping[str, object]:
         """What the Master says of one key, asked so that nothing is touched."""
-        found: Mapping[str, object] = json.loads(self.get(f"/batch_query_keys?keys={key}"))["data"]
+        found: Mapping[str, object] = json.loads(self.get(f"/batch_query_keys?keys={quote(key)}"))[
+            "data"
+        ]
         entry = found[key]
         assert isinstance(entry, dict)
         return entry
@@ -223,16 +216,10 @@ class Cluster:
         self.process.send_signal(signal.SIGCONT)
 
     def close(self) -> None:
-        """End everything."""
-        with suppress(ProcessLookupError):
-            self.thaw()
+        """End everything, at once."""
         for host in self.hosts:
-            host.close()
-        self.process.terminate()
-        try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.stop_master()
+            host.kill()
+        self.stop_master()
 
 
 @contextmanager

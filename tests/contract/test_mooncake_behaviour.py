@@ -1,0 +1,310 @@
+"""What the adapter relies on in a released Mooncake, most of it undocumented: one test each.
+
+They speak to a real Master and the real client without the adapter. When an upgrade breaks one, its
+name says what has changed and where the adapter has to be looked at.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.error import HTTPError
+
+import pytest
+
+from tests.support.mooncake_lab import LEASE_TTL_S, MIB, Cluster, cluster, needs_wheel, until
+from weightctl.adapters.mooncake.codes import CODES
+
+pytestmark = needs_wheel
+
+_CLIENT = """
+import ctypes, json, sys
+from mooncake import store as library
+store = library.MooncakeDistributedStore()
+code = store.setup("127.0.0.1", "P2PHANDSHAKE", 0, 32 << 20, "tcp", "", sys.argv[1])
+memory = bytearray(4 << 20)
+pointer = ctypes.addressof((ctypes.c_char * len(memory)).from_buffer(memory))
+store.register_buffer(pointer, len(memory))
+def config(**fields):
+    made = library.ReplicateConfig()
+    for name, value in fields.items():
+        setattr(made, name, value)
+    return made
+print(json.dumps(code), flush=True)
+for line in sys.stdin:
+    print(json.dumps(eval(json.loads(line))), flush=True)
+"""
+
+
+class Client:
+    """A client without a segment in a process of its own, driven by expressions."""
+
+    def __init__(self, real: Cluster) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _CLIENT, real.master],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert self._answer() == 0
+
+    def _answer(self) -> object:
+        assert self.process.stdout is not None
+        return json.loads(self.process.stdout.readline())
+
+    def __call__(self, expression: str) -> object:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(expression) + "\n")
+        self.process.stdin.flush()
+        return self._answer()
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+
+@contextmanager
+def client(real: Cluster) -> Iterator[Client]:
+    made = Client(real)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with cluster(tmp_path_factory.mktemp("mooncake"), segment_mib=64) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def one(real: Cluster) -> Iterator[Client]:
+    with client(real) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def emptied(real: Cluster) -> None:
+    real.empty()
+
+
+def put(client: Client, key: str, **fields: object) -> None:
+    assert client(f"store.put({key!r}, b'x' * 1000, config(**{fields!r}))") == 0
+
+
+def offloaded(real: Cluster, key: str) -> None:
+    until("it is offloaded", lambda: bool(real.entry(key)["local_disk_values"]))
+
+
+def cleared(client: Client, real: Cluster, key: str) -> None:
+    """Drop the memory replicas, waiting for the lease."""
+
+    def gone() -> bool:
+        for host in real.hosts:
+            client(f"store.batch_replica_clear([{key!r}], {host.name!r})")
+        return real.entry(key)["values"] == []
+
+    until("its memory replica is dropped", gone)
+
+
+# --- looking ---
+
+
+def test_a_query_takes_no_lease_and_promotes_nothing(real: Cluster, one: Client) -> None:
+    put(one, "k")
+    offloaded(real, "k")
+    cleared(one, real, "k")
+    end = time.monotonic() + 2 * LEASE_TTL_S
+    while time.monotonic() < end:
+        real.entry("k")
+        real.get("/get_all_keys")
+        real.get("/get_segments_detail")
+    assert real.entry("k")["values"] == []
+    assert one("store.remove('k')") == 0
+
+
+def test_a_missing_key_is_an_entry_with_its_own_error(real: Cluster) -> None:
+    entry = real.entry("nothing")
+    assert (entry["ok"], entry["error"]) == (False, "OBJECT_NOT_FOUND")
+
+
+def test_a_query_is_decoded_before_it_is_split_at_commas(real: Cluster, one: Client) -> None:
+    put(one, "a,b")
+    found = json.loads(real.get("/batch_query_keys?keys=a%2Cb"))["data"]
+    assert sorted(found) == ["a", "b"]
+
+
+def test_health_says_who_serves(real: Cluster) -> None:
+    health = json.loads(real.get("/health"))
+    assert health["service_ready"] is True
+    assert {"role", "view_version"} <= set(health)
+
+
+def test_a_query_without_keys_is_refused(real: Cluster) -> None:
+    with pytest.raises(HTTPError, match="400"):
+        real.get("/batch_query_keys?keys=")
+
+
+# --- putting ---
+
+
+def test_a_session_is_seen_as_not_ready_until_its_end(real: Cluster, one: Client) -> None:
+    assert one("store.batch_put_session_start(['k'], [1000], config())") == [0]
+    assert real.entry("k")["error"] == "REPLICA_IS_NOT_READY"
+    assert one("store.batch_put_from_multi_buffer_ranges(['k'],[[pointer]],[[600]],[[0]])") == [600]
+    assert one("store.batch_put_from_multi_buffer_ranges(['k'],[[pointer]],[[400]],[[600]])") == [
+        400
+    ]
+    assert one("store.batch_put_session_end(['k'])") == [0]
+    assert real.entry("k")["ok"] is True
+
+
+def test_a_revoked_session_leaves_nothing(real: Cluster, one: Client) -> None:
+    assert one("store.batch_put_session_start(['k'], [1000], config())") == [0]
+    assert one("store.batch_put_session_revoke(['k'])") == [0]
+    assert real.entry("k")["error"] == "OBJECT_NOT_FOUND"
+
+
+def test_a_session_on_an_existing_key_says_so(real: Cluster, one: Client) -> None:
+    put(one, "k")
+    assert one("store.batch_put_session_start(['k'], [5], config())") == [-705]
+    assert CODES[-705].name == "OBJECT_ALREADY_EXISTS"
+
+
+def test_a_put_on_an_existing_key_succeeds_and_writes_nothing(real: Cluster, one: Client) -> None:
+    put(one, "k")
+    assert one("store.put('k', b'other bytes', config())") == 0
+    assert one("store.get('k') == b'x' * 1000") is True
+
+
+def test_an_object_without_bytes_is_refused(real: Cluster, one: Client) -> None:
+    assert one("store.batch_put_session_start(['k'], [0], config())") == [-600]
+
+
+def test_what_does_not_fit_is_refused(real: Cluster, one: Client) -> None:
+    assert one(f"store.batch_put_session_start(['k'], [{1024 * MIB}], config())") == [-200]
+
+
+# --- reading ---
+
+
+def test_ranges_are_read_from_memory_and_refused_from_a_disk(real: Cluster, one: Client) -> None:
+    put(one, "k")
+    read = "store.get_into_ranges([pointer], [['k']], [[[0]]], [[[100]]], [[[50]]])"
+    assert one(read) == [[[50]]]
+    offloaded(real, "k")
+    cleared(one, real, "k")
+    assert one(read) == [[[-900]]]
+    assert one("store.get_into('k', pointer, 4 << 20)") == 1000
+
+
+def test_a_touch_promotes_what_is_only_on_a_disk(real: Cluster, one: Client) -> None:
+    put(one, "k")
+    offloaded(real, "k")
+    cleared(one, real, "k")
+    one("len(store.batch_get_replica_desc(['k']))")
+    until("it is promoted", lambda: bool(real.entry("k")["values"]))
+    assert real.entry("k")["local_disk_values"]
+
+
+# --- removing ---
+
+
+def test_a_read_object_cannot_be_removed_until_its_lease_has_run_out(
+    real: Cluster, one: Client
+) -> None:
+    put(one, "k")
+    offloaded(real, "k")
+    assert one("[store.get('k') and 0, *store.batch_remove(['k'], False)]") == [0, -706]
+    until("it is removed", lambda: one("store.batch_remove(['k'], False)") == [0])
+    assert one("store.batch_remove(['k'], False)") == [-704]
+
+
+def test_only_the_client_that_put_an_object_can_clear_its_memory(
+    real: Cluster, one: Client
+) -> None:
+    host = real.hosts[0].name
+    put(one, "k", preferred_segment=host)
+    offloaded(real, "k")
+    with client(real) as other:
+        end = time.monotonic() + 3 * LEASE_TTL_S
+        while time.monotonic() < end:
+            assert other(f"store.batch_replica_clear(['k'], {host!r})") == []
+    cleared(one, real, "k")
+
+
+def test_a_clear_of_the_last_replica_makes_the_object_vanish(real: Cluster, one: Client) -> None:
+    """Why a complete cold replica is looked for directly before each clear."""
+    host = real.hosts[0].name
+    put(one, "k", preferred_segment=host)
+    if one(f"store.batch_replica_clear(['k'], {host!r})") == ["k"]:
+        assert real.entry("k")["error"] == "OBJECT_NOT_FOUND"
+
+
+def test_a_segment_can_be_mounted_moved_onto_by_anybody_and_unmounted_with_a_grace(
+    real: Cluster, one: Client
+) -> None:
+    """Parking: how a client drops what another one has put."""
+    host = real.hosts[0].name
+    put(one, "k", preferred_segment=host)
+    offloaded(real, "k")
+    with client(real) as other:
+        ids = other(
+            "store.allocate_and_mount_segment(size=16 << 20, protocol='tcp')['segment_ids']"
+        )
+        rows = json.loads(real.get("/get_segments_detail"))["segments"]
+        (lot,) = [row for row in rows if [row["segment_id"]] == ids]
+        assert other(f"store.create_move_task('k', {host!r}, {lot['segment_name']!r})[1]") == 0
+
+        def places() -> list[str]:
+            values = real.entry("k")["values"]
+            assert isinstance(values, list)
+            return [value["transport_endpoint_"] for value in values]
+
+        until("it is moved", lambda: places() == [lot["te_endpoint"]])
+        assert other(f"store.unmount_and_free_segment({ids!r}, 2)") == 0
+        rows = json.loads(real.get("/get_segments_detail"))["segments"]
+        assert [row["status"] for row in rows if [row["segment_id"]] == ids] in (
+            [["GRACEFULLY_UNMOUNTING"]],
+            ["GRACEFULLY_UNMOUNTING"],
+        )
+        assert other("store.get('k') == b'x' * 1000") is True
+        until("it is gone from memory", lambda: places() == [])
+        assert real.entry("k")["local_disk_values"]
+        assert other("store.get('k') == b'x' * 1000") is True
+
+
+# --- hosts ---
+
+
+def test_a_host_names_a_file_after_the_key_with_slashes_replaced(
+    real: Cluster, one: Client
+) -> None:
+    """So two keys may share a file, and a long key is never offloaded."""
+    put(one, "weights/a/b", preferred_segment=real.hosts[0].name)
+    offloaded(real, "weights/a/b")
+    names = [path.name for host in real.hosts for path in host.folder.rglob("*") if path.is_file()]
+    assert any(name.endswith("weights_a_b") for name in names)
+
+
+def test_a_removed_object_comes_back_when_its_host_restarts_on_its_folder(tmp_path: Path) -> None:
+    """Why a deletion is only as final as the hosts' folders: see the README."""
+    with cluster(tmp_path, "--client_ttl=3", hosts=1) as own, client(own) as one:
+        put(one, "k")
+        offloaded(own, "k")
+        until("it is removed", lambda: one("store.batch_remove(['k'], False)") == [0])
+        own.hosts[0].kill()
+        until(
+            "the host is forgotten", lambda: '"total_segments":0' in own.get("/get_segments_detail")
+        )
+        own.hosts[0].start()
+        until("it is back", lambda: bool(own.entry("k")["ok"]))
+        assert own.entry("k")["values"] == []

@@ -1,0 +1,132 @@
+"""Store, facade and loop beside a Mooncake cluster, in this process, for tests."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+
+from tests.support.mooncake_harness import CAPACITY_BYTES, Medium, connection_options
+from tests.support.rig import IDENTITY
+from weightctl.adapters.mooncake.connection import shared
+from weightctl.adapters.mooncake.options import MooncakeOptions
+from weightctl.adapters.mooncake.tier import MooncakeTier
+from weightctl.controller.clock import SystemClock, SystemEntropy
+from weightctl.controller.core.observation import Members
+from weightctl.controller.core.policy import Policy
+from weightctl.controller.core.records import (
+    Availability,
+    Operation,
+    Residency,
+    RevisionMetadata,
+)
+from weightctl.controller.ports import TierContext
+from weightctl.controller.runtime.controller import Controller
+from weightctl.controller.runtime.settings import ResyncOptions, RuntimeSettings
+from weightctl.controller.store.store import WeightMetadataStore
+from weightctl.controller.weightstore.facade import WeightStore
+from weightctl.controller.weightstore.options import WeightStoreOptions
+
+WAIT_S = 120.0
+"""For an operation to end, on a machine that may be busy."""
+SETTINGS = RuntimeSettings(resync=ResyncOptions(working_s=0.5, published_s=0.5))
+# One token for one hop of the loop: what a test waits for is a state, never a time.
+POLICY = Policy(settle_s=1.0)
+
+
+@dataclass(slots=True)
+class Sidecar:
+    """One controller process's parts."""
+
+    store: WeightMetadataStore
+    memory: MooncakeTier
+    disk: MooncakeTier
+    weights: WeightStore
+    controller: Controller
+
+    async def record(self) -> RevisionMetadata:
+        return (await self.store.get(identity=IDENTITY)).metadata
+
+    async def members(self) -> Members:
+        record = await self.record()
+        return await self.store.directory.members(record.manifest.payload_group_id)
+
+    async def start(self, target: Residency) -> None:
+        """Ask for a residency; the loop does the rest."""
+        record = await self.record()
+        await self.store.start_residency_operation(
+            identity=IDENTITY,
+            expected_metadata_generation=record.metadata_generation,
+            target_residency=target,
+            member_count=record.manifest.payload_count + 1,
+        )
+
+    async def delete(self) -> None:
+        record = await self.record()
+        await self.store.delete_revision(
+            identity=IDENTITY, expected_metadata_generation=record.metadata_generation
+        )
+
+    async def soon(self, holds: Callable[[], bool]) -> None:
+        """Wait until something holds."""
+        with anyio.fail_after(WAIT_S):
+            while True:
+                if holds():
+                    return
+                await anyio.sleep(0.1)
+
+    async def becomes(
+        self,
+        availability: Availability,
+        residency: Residency,
+        operation: Operation = Operation.NONE,
+    ) -> RevisionMetadata:
+        """Wait until the record says so."""
+        with anyio.fail_after(WAIT_S):
+            while True:
+                record = await self.record()
+                seen = (record.availability, record.residency, record.operation)
+                if seen == (availability, residency, operation):
+                    return record
+                self.controller.wake(IDENTITY)
+                await anyio.sleep(0.1)
+
+
+@asynccontextmanager
+async def sidecar(
+    medium: Medium, folder: Path, *, policy: Policy = POLICY, **changes: object
+) -> AsyncIterator[Sidecar]:
+    """A controller over the cluster; its clients are killed when the block ends."""
+    clock, entropy = SystemClock(), SystemEntropy()
+    context = TierContext(clock=clock, entropy=entropy, state_dir=str(folder))
+    # The loop itself waits for leases here, as it does for users.
+    options = connection_options(medium, patience_s=0.001, **changes)
+    connection = shared(options, context)
+
+    def tier(kind: str, capacity_bytes: int | None) -> MooncakeTier:
+        made = MooncakeOptions(kind=kind, connection=options, capacity_bytes=capacity_bytes)
+        return MooncakeTier(kind, made, connection)
+
+    memory, disk = tier("mooncake-memory", None), tier("mooncake-local-disk", CAPACITY_BYTES)
+    async with (
+        WeightMetadataStore.open(folder / "state", clock=clock, entropy=entropy) as store,
+        memory,
+        disk,
+        Controller(
+            store,
+            [memory, disk],
+            clock=clock,
+            entropy=entropy,
+            policy=policy,
+            settings=SETTINGS,
+        ) as controller,
+    ):
+        weights = WeightStore(
+            store,
+            [memory, disk],
+            clock=clock,
+            entropy=entropy,
+            options=WeightStoreOptions(payload_bytes=1024 * 1024),
+        )
+        yield Sidecar(store, memory, disk, weights, controller)
