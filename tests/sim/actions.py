@@ -181,7 +181,9 @@ async def renew(world: "World", action: Action) -> None:
 async def release(world: "World", action: Action) -> None:
     leader, subject = await _leader(world), _subject(world, action)
     if subject.leases:
-        await leader.store.release_lease(lease_id=subject.leases.pop())
+        lease_id = subject.leases.pop()
+        world.ledger.released.add(lease_id)
+        await leader.store.release_lease(lease_id=lease_id)
 
 
 async def plan(world: "World", action: Action) -> None:

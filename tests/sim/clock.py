@@ -14,10 +14,14 @@ class SimClock:
         self._loop = loop
         self._offset_s = 0.0
         self._stopped_at_s: float | None = None
+        self.highest_ms = 0
+        """The latest time that the wall clock has ever shown to anybody."""
 
     def wall_ms(self) -> int:
         now_s = self._loop.time() if self._stopped_at_s is None else self._stopped_at_s
-        return EPOCH_MS + int((now_s + self._offset_s) * 1000)
+        shown_ms = EPOCH_MS + int((now_s + self._offset_s) * 1000)
+        self.highest_ms = max(self.highest_ms, shown_ms)
+        return shown_ms
 
     def monotonic_s(self) -> float:
         return self._loop.time()

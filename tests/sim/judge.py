@@ -40,10 +40,12 @@ class Judge:
         self._instant: tuple[float, Counter[Identity]] = (0.0, Counter())
 
     def trust_of(self, process: Process) -> Trust:
-        policy = self.world.policy
-        return self.trust.setdefault(
-            process.number, Trust(policy.settle_s, policy.mass_change_share)
-        )
+        trust = self.trust.get(process.number)
+        if trust is None:
+            policy = self.world.policy
+            trust = Trust(policy.settle_s, policy.mass_change_share, process.known_epochs)
+            self.trust[process.number] = trust
+        return trust
 
     # --- passes -----------------------------------------------------------------------------------
 
@@ -187,9 +189,9 @@ class Judge:
         if trace is None:
             return
         group_id = batch[0].member.group_id if batch else ""
-        now_s, epochs = self.world.loop.time(), self.world.disk.epochs()
+        now_s = self.world.loop.time()
         for name in self.world.media:
-            problem = self.trust_of(process).problem(name, group_id, epochs.get(name, ""), now_s)
+            problem = self.trust_of(process).problem(name, group_id, now_s)
             if problem:
                 self.world.violate("settle", f"{call} at {tier} of {group_id}: {problem}")
         self.removal.sent(process, trace, tier, call, batch)
@@ -210,6 +212,6 @@ class Judge:
 
     def committed(self, process: Process, entries: Sequence[StoredEntry]) -> None:
         for entry in entries:
-            before, upsert = self.world.ledger.absorb(entry)
+            before, upsert = self.world.ledger.absorb(entry, process.clock.highest_ms)
             if upsert is not None and before is not None:
                 self.conclusions.written(process, before, upsert)

@@ -38,6 +38,8 @@ class Ledger:
     records: dict[Identity, RevisionMetadata] = field(default_factory=dict)
     leases: dict[int, RevisionLease] = field(default_factory=dict)
     operations: dict[int, ResidencyOperation] = field(default_factory=dict)
+    released: set[int] = field(default_factory=set)
+    """Leases that their readers gave back, or tried to."""
     last_lease_id: int = 0
     last_operation_id: int = 0
 
@@ -48,8 +50,11 @@ class Ledger:
             if lease.identity == identity and lease.expires_at_ms > wall_ms
         ]
 
-    def absorb(self, entry: StoredEntry) -> tuple[RevisionMetadata | None, MetadataUpsert | None]:
-        """Take an entry in and judge it; gives the record before and the entry of a record."""
+    def absorb(self, entry: StoredEntry, wall_ms: int) -> tuple[RevisionMetadata | None, MetadataUpsert | None]:
+        """Take an entry in and judge it; gives the record before and the entry of a record.
+
+        wall_ms: the latest time that the writer's wall clock has shown.
+        """
         match entry.payload:
             case MetadataUpsert() as upsert:
                 before = self.records.get(upsert.metadata.identity)
@@ -60,7 +65,10 @@ class Ledger:
             case LeaseUpsert(lease=lease):
                 self._lease(lease)
             case LeaseDelete(lease_id=lease_id):
-                self.leases.pop(lease_id, None)
+                erased = self.leases.pop(lease_id, None)
+                alive = erased is not None and erased.expires_at_ms > wall_ms
+                if alive and lease_id not in self.released:
+                    self.violate("lease", f"{erased} was erased alive")
             case _:
                 self.violate("tombstone", f"a record was erased: {entry}")
         return None, None

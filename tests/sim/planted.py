@@ -26,7 +26,11 @@ _DROP_UNPROVEN = _one(f"{PLANNER}:_evict", "return _VERIFY", "return _DROP") + _
     "view.states[index] == MemberState.VERIFIED",
     "view.states[index] >= MemberState.COMPLETE",
 )
-_ANY_AGE = _one(f"{REMOVING}:Remover._proofs_in", "if read_s >= oldest_s:", "if True:")
+_ANY_AGE = _one(
+    f"{REMOVING}:Remover._proofs_in",
+    "if read_s >= oldest_s:",
+    "read_s = max(read_s, 0.0)\n        if True:",
+)
 _NO_LEASE_CHECK = _one(f"{REMOVING}:Remover._check_leases", "if leases:", "if False:")
 
 PLANTED: dict[str, tuple[Planted, ...]] = {
@@ -66,8 +70,8 @@ PLANTED: dict[str, tuple[Planted, ...]] = {
         "good=isinstance(outcome, Done)",
         "good=False",
     ),
-    "a wrong copy counts as readable": _one(
-        f"{AGGREGATE}:fold", "view.states.translate(", 'view.states.replace(b"\\5", b"\\4").translate('
+    "a wrong copy is never set aside": _one(
+        f"{PLANNER}:_quarantine", "if wrong and draft.may_drop():", "if False:"
     ),
     # --- what was not answered
     "an unknown state is absent in the plan": _one(
@@ -138,8 +142,7 @@ PLANTED: dict[str, tuple[Planted, ...]] = {
     ),
     "a lease does not hold an eviction": _one(f"{STARTS}:prepare_start", "if live:", "if False:")
     + _one(f"{OPERATIONS}:_check_no_lease", "if live:", "if False:"),
-    "a lease does not hold a deletion": _one(f"{LIFECYCLE}:prepare_delete", "if live:", "if False:")
-    + _one(f"{LIFECYCLE}:check_metadata", "active_leases", "no_leases") if False else _one(f"{LIFECYCLE}:prepare_delete", "if live:", "if False:"),
+    "a lease does not hold a deletion": _one(f"{LIFECYCLE}:prepare_delete", "if live:", "if False:"),
     "a lease is given out during an operation": _one(
         f"{LEASES}:prepare_acquire", "if record.operation != Operation.NONE:", "if False:"
     )

@@ -105,6 +105,8 @@ class Process:
         self.scope = anyio.CancelScope()
         self.passes: dict[Identity, PassTrace] = {}
         self.tiers = [ProcessTier(self, network) for network in world.networks.values()]
+        self.known_epochs: dict[str, str] = {}
+        """By tier, as the disk had them at the start."""
         self.store: WeightMetadataStore
         self.controller: Controller
 
@@ -125,6 +127,7 @@ class Process:
                 async with open_store(
                     self.world.disk, clock=self.clock, entropy=entropy, hooks=JournalHooks(self)
                 ) as self.store:
+                    self.known_epochs = self.world.disk.epochs()
                     self.controller = Controller(
                         self.store,
                         self.tiers,

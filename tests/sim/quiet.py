@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 FIXED_WAITS_S = 60 + 25 + 40 + 2 * 4 + 20 + 20 + 10 + 2 * 20 + 8
 """Silence of a tier, a lease, an abandoned import, settling, waits, parking, rounds, backoff."""
-PARKED_S = 25.0
+PARKED_S = 45.0
 """A revision that is robbed of a member still does what it can for the others."""
 AGED_S = 90.0
 """Evidence ages meanwhile, and a part of what does not fit may then be tried."""
@@ -104,15 +104,17 @@ def _why(world: "World", subject: Subject) -> str:
         return ""
     if record.availability not in PUBLISHED:
         return f"{name} is {record.availability.name}"
+    idle_s = world.loop.time() - max(world.moved_s, world.over_s)
     if record.operation is not Operation.NONE:
         robbed = any(not world.good_copies(member) for member in subject.members.values())
-        idle_s = world.loop.time() - max(world.moved_s, world.over_s)
         held = robbed and idle_s > PARKED_S
         held = held or (idle_s > AGED_S and _has_no_room(world, subject, record))
         return "" if held else f"{name} is {record.operation.name}: {_told(world, subject)}"
     seen = _summary(world, subject)
-    if world.known_wrong(subject.identity) or seen == (record.availability, record.residency):
+    if seen == (record.availability, record.residency):
         return ""
+    if idle_s > PARKED_S and world.known_wrong(subject.identity):
+        return ""  # what was read back wrong counts as missing, for as long as that is known
     return f"{name} is written as {record.availability!r} {record.residency!r}, but is {seen}"
 
 

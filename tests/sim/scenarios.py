@@ -75,7 +75,8 @@ CORNERS: Mapping[str, Script] = {
     ),
     "a wrong copy is found under a lease": _script(
         _IN_BOTH,
-        (1.0, "rot", _DISK, 0.0),
+        (1.0, "rot", _MEM, 0.0),
+        (1.0, "rot", _MEM, 0.5),
         (2.0, "lease", 0, 0.9),
         (3.0, "repair", 0, 1.0),
         cold_copies=2,

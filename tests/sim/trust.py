@@ -26,7 +26,9 @@ class _Told:
 class Trust:
     """What one process may rely on."""
 
-    def __init__(self, settle_s: float, share: float) -> None:
+    def __init__(self, settle_s: float, share: float, known: dict[str, str]) -> None:
+        """known: by tier, the epoch that was durable when the process started."""
+        self._known = dict(known)
         self._settle_s = settle_s
         self._share = share
         self._told: dict[tuple[str, str], _Told] = {}
@@ -37,6 +39,7 @@ class Trust:
         """A whole look at a group was answered; states by key."""
         if not epoch:
             return
+        self._known.setdefault(tier, epoch)
         told = self._told.setdefault((tier, group_id), _Told())
         if told.epoch != epoch:
             told.epoch, told.epoch_since_s = epoch, now_s
@@ -66,12 +69,12 @@ class Trust:
             if told.candidate is not None:
                 told.candidate[key] = readable
 
-    def problem(self, tier: str, group_id: str, trusted_epoch: str, now_s: float) -> str:
+    def problem(self, tier: str, group_id: str, now_s: float) -> str:
         """Why this tier's picture of the group may not be relied on now; empty when it may."""
         told = self._told.get((tier, group_id))
         if told is None:
             return ""
-        if trusted_epoch and told.epoch != trusted_epoch:
+        if told.epoch != self._known[tier]:
             age_s = now_s - told.epoch_since_s
             if age_s < self._settle_s - _SLACK_S:
                 return f"{tier}: epoch {told.epoch!r} is {age_s:.2f} s old"
