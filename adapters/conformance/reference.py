@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Self
 
+from weightctl.adapters.shared.sources import opened_source
 from weightctl.adapters.shared.translate import outcome_from_error
 from weightctl.controller.core.observation import (
     Member,
@@ -293,7 +294,7 @@ class ReferenceReader:
 
 async def _read(item: StoreItem, limit: Limiter | None) -> bytearray:
     content = bytearray(item.member.size_bytes)
-    async with item.open_source() as reader:
+    async with opened_source(item) as reader:
         if reader.size_bytes != len(content):
             return bytearray()
         for offset in range(0, len(content), PIECE_BYTES):

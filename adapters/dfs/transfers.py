@@ -14,7 +14,8 @@ import anyio
 
 from weightctl.adapters.dfs.engine import Engine
 from weightctl.adapters.shared.pump import pump
-from weightctl.controller.errors import ReconcileError, TransientError, UnknownOutcomeError
+from weightctl.adapters.shared.sources import opened_source
+from weightctl.controller.errors import ReconcileError
 from weightctl.controller.ports import PIECE_BYTES, Corrupt, Outcome
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ async def bring_in(
         answer = await worker.call(Engine.begin, member, fence, random, still)
         if answer is not None:
             return answer
-        async with item.open_source() as source:
+        async with opened_source(item) as source:
             if source.size_bytes != member.size_bytes:
                 return Corrupt(expected=member.sha256, got=b"", instance_id=source.instance_id)
             await _copy(worker, source, limit)
@@ -65,10 +66,7 @@ async def _copy(worker: WorkerLease, source: RangedReader, limit: Limiter | None
         if limit is not None:
             await limit.charge(size_bytes)
         at = slot * PIECE_BYTES
-        try:
-            await source.read_into(offset, worker.buffer[at : at + size_bytes])
-        except UnknownOutcomeError as error:  # of a read, so nothing has happened
-            raise TransientError(error.what, error.why, error.todo) from error
+        await source.read_into(offset, worker.buffer[at : at + size_bytes])
 
     async def drain(slot: int, offset: int, size_bytes: int) -> None:
         await worker.call(Engine.write, slot * PIECE_BYTES, offset, size_bytes)

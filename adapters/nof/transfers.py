@@ -16,6 +16,7 @@ from anyio import to_thread
 
 from weightctl.adapters.nof.data_engine import DataEngine
 from weightctl.adapters.nof.pieces import Span, covering, cut, merged
+from weightctl.adapters.shared.sources import opened_source
 from weightctl.adapters.shared.translate import outcome_from_error
 from weightctl.controller.errors import ReconcileError
 from weightctl.controller.ports import PIECE_BYTES, Corrupt
@@ -131,7 +132,7 @@ class _Inflow:
 
     async def _read(self, segment: Segment, item: StoreItem) -> bool:
         if segment.offset == 0:
-            self._reader = await self._open.enter_async_context(item.open_source())
+            self._reader = await self._open.enter_async_context(opened_source(item))
             if self._reader.size_bytes != item.member.size_bytes:
                 self.failed[segment.serial] = Corrupt(expected=item.member.sha256, got=b"")
                 await self._open.aclose()

@@ -20,6 +20,7 @@ from weightctl.adapters.shared import writing
 from weightctl.adapters.shared.drafts import Draft
 from weightctl.adapters.shared.loop_source import LoopSource
 from weightctl.adapters.shared.root import Root
+from weightctl.adapters.shared.sources import opened_source
 from weightctl.adapters.shared.streaming import Buffers, Move, copy_digested, reader_of
 from weightctl.adapters.shared.translate import outcome_from_error
 from weightctl.controller.core.observation import Member
@@ -95,7 +96,7 @@ class StoreRun:
     async def _carry_one(self, index: int, portal: BlockingPortal) -> None:
         item = self._batch[index]
         try:
-            async with item.open_source() as reader:
+            async with opened_source(item) as reader:
                 if reader.size_bytes != item.member.size_bytes:
                     self._answers[index] = Corrupt(expected=item.member.sha256, got=b"")
                     return

@@ -138,6 +138,25 @@ def source_of(
     return opened
 
 
+def failing_source(
+    content: bytes, error: Exception, when: str
+) -> Callable[[], AbstractAsyncContextManager[RangedReader]]:
+    """An `open_source` that raises `error` when it is `opened`, `read` or `closed`."""
+
+    async def fail() -> None:
+        raise error
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[RangedReader]:
+        if when == "opened":
+            raise error
+        yield BytesReader(content, len(content), fail if when == "read" else None)
+        if when == "closed":
+            raise error
+
+    return opened
+
+
 @asynccontextmanager
 async def no_source() -> AsyncIterator[RangedReader]:
     """A source that cannot be opened."""

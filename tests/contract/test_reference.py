@@ -3,6 +3,7 @@
 import pytest
 
 from tests.contract.harness import TierHarness
+from tests.contract.tier_sources import ContractOfSources
 from tests.contract.tier_suite import TierSuite
 from weightctl.adapters.conformance.reference import ReferenceMedium, ReferenceTier
 from weightctl.controller.core.observation import Member
@@ -41,7 +42,7 @@ class ReferenceHarness(TierHarness):
         return repr(self._medium)
 
 
-class TestReference(TierSuite):
+class TestReference(ContractOfSources, TierSuite):
     @pytest.fixture
     def harness(self) -> TierHarness:
         return ReferenceHarness()
