@@ -6,7 +6,9 @@ interrupted put is resumed by the same put, an interrupted load leaves no lease 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import reprlib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TypeGuard
 
 from weightctl.controller.core.ranges import TensorSlice
 from weightctl.controller.core.records import Availability
@@ -19,7 +21,7 @@ from weightctl.controller.weightstore.targets import Into, IntoArrays
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from weightctl.controller.core.identity import Identity
     from weightctl.controller.ports import Clock, Entropy, Tier
@@ -97,7 +99,7 @@ class WeightStore:
         INVALID_ARGUMENT; IntegrityError when no replica has the right bytes; TransientError when
         none can be read; ManifestError; TargetError for the place to load into.
         """
-        wanted = None if tensors is None else [_as_slice(item) for item in tensors]
+        wanted = None if tensors is None else _slices(tensors)
         record = (await self._store.get(identity=identity)).metadata
         if record.availability is not Availability.READY:
             raise WeightError(
@@ -122,8 +124,35 @@ class WeightStore:
         return await loader.run(record, request)
 
 
-def _as_slice(item: str | TensorSlice) -> TensorSlice:
-    return TensorSlice(tensor_id=item) if isinstance(item, str) else item
+def _slices(tensors: Iterable[object]) -> list[TensorSlice]:
+    """What is wanted, as slices.  Raises WeightError INVALID_ARGUMENT for anything else.
+
+    A single text is refused, too: it is an iterable of names of one letter.
+    """
+    if isinstance(tensors, str) or not isinstance(tensors, Iterable):
+        raise _not_wanted(tensors, "it is not a collection of tensors")
+    items = list(tensors)
+    for item in items:
+        if not isinstance(item, str) and not _is_slice(item):
+            raise _not_wanted(item, "it is neither a tensor's name nor a TensorSlice of numbers")
+    return [TensorSlice(tensor_id=item) if isinstance(item, str) else item for item in items]
+
+
+def _is_slice(item: object) -> TypeGuard[TensorSlice]:
+    if not isinstance(item, TensorSlice):
+        return False
+    bounds: tuple[object, ...] = (item.start, item.dim or 0, item.stop or 0)
+    name: tuple[object] = (item.tensor_id,)
+    return isinstance(name[0], str) and all(isinstance(bound, int) for bound in bounds)
+
+
+def _not_wanted(item: object, why: str) -> WeightError:
+    return WeightError(
+        ErrorCode.INVALID_ARGUMENT,
+        f"{reprlib.repr(item)} cannot be loaded",
+        why,
+        'name the tensors, as in load(identity, ["embed", TensorSlice(...)])',
+    )
 
 
 def _require_text(identity: Identity) -> None:

@@ -30,12 +30,23 @@ class WeightStoreOptions:
     """A tier that has not answered by then is taken as unknown."""
 
     def __post_init__(self) -> None:
-        if self.payload_bytes < PAYLOAD_BYTES_MIN or self.workers < 1 or self.batch_items < 1:
-            raise ConfigError(
-                "weight store options are out of range",
-                f"payload_bytes must be at least {PAYLOAD_BYTES_MIN}, workers and batch_items 1",
-                "leave them out to get the defaults",
-            )
+        least = {
+            "payload_bytes": PAYLOAD_BYTES_MIN,
+            "workers": 1,
+            "batch_bytes": 1,
+            "batch_items": 1,
+            "gap_bytes": 0,
+            "attempts": 1,
+            "observe_deadline_s": 0.001,
+        }
+        for name, bound in least.items():
+            value = getattr(self, name)
+            if not value >= bound:  # a deadline may be no number at all
+                raise ConfigError(
+                    f"the weight store's option {name} cannot be {value}",
+                    f"it must be at least {bound}",
+                    "leave it out to get the default",
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

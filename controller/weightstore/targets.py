@@ -46,6 +46,15 @@ class IntoFolder:
     file_bytes: int | None = None
     metadata: Mapping[str, str] = field(default_factory=lambda: {"format": "pt"})
 
+    def __post_init__(self) -> None:
+        """Raises TargetError for a size that no file can have."""
+        if self.file_bytes is not None and self.file_bytes <= 0:
+            raise TargetError(
+                f"files of {self.file_bytes} bytes cannot be written to {str(self.path)!r}",
+                "file_bytes must be above zero",
+                "leave it out to get one file",
+            )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntoBuffers:

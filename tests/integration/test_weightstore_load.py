@@ -122,7 +122,9 @@ async def test_30_ms_lease_is_renewed_during_a_slow_transfer(tmp_path: Path) -> 
         expiries: list[int] = []
         renewing, renew = anyio.Lock(), parts.store.renew_lease
 
-        async def renew_alone(*, lease_id: int, ttl_ms: int, tenant_id: str) -> RevisionLease:
+        async def renew_alone(
+            *, lease_id: int, ttl_ms: int, tenant_id: str = "default"
+        ) -> RevisionLease:
             async with renewing:
                 return await renew(lease_id=lease_id, ttl_ms=ttl_ms, tenant_id=tenant_id)
 
@@ -271,6 +273,29 @@ async def test_loads_of_one_holder_do_not_share_a_lease(tmp_path: Path) -> None:
         assert all(holder.startswith("trainer#") for holder in holders)
 
 
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        [1],
+        [None],
+        ["embed", b"mask"],
+        "embed",
+        1,
+        [TensorSlice(tensor_id=["embed"])],  # type: ignore[arg-type]
+        [TensorSlice(tensor_id="embed", dim="0")],  # type: ignore[arg-type]
+        [TensorSlice(tensor_id="embed", dim=0, start=0.5)],  # type: ignore[arg-type]
+    ],
+    ids=repr,
+)
+async def test_what_names_no_tensor_is_an_invalid_argument(tmp_path: Path, tensors: Any) -> None:
+    async with published(tmp_path) as parts:
+        with pytest.raises(WeightError) as caught:
+            await parts.weights.load(IDENTITY, tensors)
+        assert caught.value.code is ErrorCode.INVALID_ARGUMENT
+        assert caught.value.todo
+        assert parts.lease_count() == 0
+
+
 async def test_revision_that_is_not_ready_is_not_loaded(tmp_path: Path) -> None:
     async with rig(tmp_path) as parts:
         await parts.store.begin_import(
@@ -380,6 +405,12 @@ async def test_folder_of_several_files_has_an_index_and_can_be_imported_again(
         assert len(report.files) > 2
         assert report.files[-1].endswith("model.safetensors.index.json")
         assert await to_thread.run_sync(read_model, out) == parts.model
+
+
+@pytest.mark.parametrize("file_bytes", [0, -1])
+def test_files_of_no_bytes_are_refused(file_bytes: int) -> None:
+    with pytest.raises(TargetError, match="file_bytes"):
+        IntoFolder(path="out", file_bytes=file_bytes)
 
 
 async def test_one_file_may_be_named(tmp_path: Path) -> None:
