@@ -5,13 +5,16 @@ PY := $(VENV)/bin/python
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
 MODEL_STAMP := $(VENV)/.model
+MOONCAKE := mooncake-transfer-engine-non-cuda==0.3.13.post1
+MOONCAKE_STAMP := $(VENV)/.mooncake
+MOONCAKE_DEBIAN := libibverbs1 libnuma1 libcurl4 # what the wheel's programs link from outside
 DEBIAN := iproute2 moosefs-master moosefs-chunkserver moosefs-client # for the tests of the dfs tier
 
 .DEFAULT_GOAL := help
 .PHONY: help venv test demo soak bench lint format clean
 
 help: ## list the commands
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 venv: $(VENV)/.installed ## make the virtual environment and install the project with its tools
 
@@ -32,6 +35,15 @@ demo: $(MODEL_STAMP) ## import, evict, rehydrate, lease and delete a real model
 
 soak: $(MODEL_STAMP) ## the demo twenty times in a row, a kill -9 in each operation
 	@$(VENV)/bin/weightctl demo --rounds 20 $(DEMO_ARGS)
+
+$(MOONCAKE_STAMP): $(VENV)/.installed
+	@.ci/debian $(MOONCAKE_DEBIAN)
+	@PIP_DISABLE_PIP_VERSION_CHECK=1 $(PY) -m pip install -q --no-deps $(MOONCAKE)
+	@touch $@
+
+demo-mooncake: $(MODEL_STAMP) $(MOONCAKE_STAMP) ## the same beside a real Mooncake Master with two hosts
+	@$(PY) -m weightctl.adapters.mooncake.demo "$$($(PY) -c \
+		'from weightctl.controller.cli.demo.model import find_model; print(find_model(None))')"
 
 bench: $(VENV)/.installed ## measure, each number beside its floor or peer
 	@$(PY) -m tests.bench

@@ -110,7 +110,7 @@ def cleared(client: Client, real: Cluster, key: str) -> None:
     def gone() -> bool:
         for host in real.hosts:
             client(f"store.batch_replica_clear([{key!r}], {host.name!r})")
-        return real.entry(key)["values"] == []
+        return bool(real.entry(key)["values"] == [])
 
     until("its memory replica is dropped", gone)
 

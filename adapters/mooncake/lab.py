@@ -1,0 +1,238 @@
+"""A real Master and real client hosts on this machine, to try things out and for tests.
+
+Layer: a tier; blocking, no part of a running controller.  Everything runs on loopback with free
+ports and short leases, in one folder, and is killed at the end.  Invariant: no process outlives
+the `cluster` block.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+from urllib.parse import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+MIB = 1024 * 1024
+LEASE_TTL_S = 0.5
+HEARTBEAT_S = 1
+_POLL_S = 0.05
+WAIT_S = 60.0
+"""For what has to happen soon, on a machine that may be busy."""
+
+_HOST = """
+import json, sys
+from mooncake.store import MooncakeDistributedStore
+store = MooncakeDistributedStore()
+print(json.dumps(store.setup(**json.loads(sys.argv[1]))), flush=True)
+sys.stdin.read()
+store.close()
+"""
+
+
+def package() -> Path | None:
+    """The folder of the wheel's package, or None when it is not installed."""
+    found = find_spec("mooncake")
+    if found is None or not found.submodule_search_locations:
+        return None
+    return Path(next(iter(found.submodule_search_locations)))
+
+
+def why_not() -> str:
+    """Why there can be no real cluster here; empty when there can."""
+    folder = package()
+    if folder is None:
+        return "the Mooncake wheel is not installed: see adapters/mooncake/README.md"
+    asked = subprocess.run(
+        [sys.executable, "-c", "import mooncake.store"], capture_output=True, text=True, check=False
+    )
+    if asked.returncode:
+        last = asked.stderr.strip().splitlines()[-1:]
+        return f"the Mooncake wheel cannot be loaded: {' '.join(last)}"
+    return ""
+
+
+def free_port() -> int:
+    """A port that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def until(what: str, holds: Callable[[], bool], wait_s: float = WAIT_S) -> None:
+    """Poll until something holds.  Raises TimeoutError when it does not for long."""
+    for _ in range(int(wait_s / _POLL_S)):
+        if holds():
+            return
+        time.sleep(_POLL_S)
+    raise TimeoutError(f"not within {wait_s:g} s: {what}")
+
+
+class Host:
+    """One client host: a segment of memory and a folder for offloaded objects."""
+
+    def __init__(self, cluster: Cluster, folder: Path, segment_bytes: int) -> None:
+        self.folder = folder
+        self.name = f"127.0.0.1:{free_port()}"
+        self._cluster = cluster
+        self._segment_bytes = segment_bytes
+        self.process: subprocess.Popen[str]
+        self.start()
+
+    def start(self) -> None:
+        """Start it on its folder, and wait until it is set up."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        setup = {
+            "local_hostname": self.name,
+            "metadata_server": "P2PHANDSHAKE",
+            "global_segment_size": self._segment_bytes,
+            "local_buffer_size": 32 * MIB,
+            "protocol": "tcp",
+            "rdma_devices": "",
+            "master_server_addr": self._cluster.master,
+            "enable_ssd_offload": True,
+            "ssd_offload_path": str(self.folder),
+        }
+        environment = {
+            "MOONCAKE_OFFLOAD_STORAGE_BACKEND_DESCRIPTOR": "file_per_key_storage_backend",
+            "MOONCAKE_OFFLOAD_HEARTBEAT_INTERVAL_SECONDS": str(HEARTBEAT_S),
+            "MOONCAKE_OFFLOAD_LOCAL_BUFFER_SIZE_BYTES": str(256 * MIB),
+        }
+        self.process = subprocess.Popen(  # noqa: S603 - our own interpreter and text
+            [sys.executable, "-c", _HOST, json.dumps(setup)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **environment},
+            text=True,
+        )
+        if _pipes(self.process)[1].readline().strip() != "0":
+            raise RuntimeError(f"host {self.name} could not be set up")
+
+    def kill(self) -> None:
+        """Kill it; its Master learns that after the client TTL."""
+        self.process.kill()
+        self.process.wait()
+        for pipe in _pipes(self.process):
+            pipe.close()
+
+
+class Cluster:
+    """A Master with hosts."""
+
+    def __init__(self, folder: Path, *flags: str, hosts: int = 2, segment_mib: int = 256) -> None:
+        self._folder = folder
+        self._flags = flags
+        self._rpc, self._metrics = free_port(), free_port()
+        self.master = f"127.0.0.1:{self._rpc}"
+        self.admin = f"127.0.0.1:{self._metrics}"
+        self.process: subprocess.Popen[bytes]
+        self.start_master()
+        self.hosts = [
+            Host(self, folder / f"host{number}", segment_mib * MIB) for number in range(hosts)
+        ]
+
+    def start_master(self) -> None:
+        """Start the Master on its ports, and wait until it serves."""
+        folder = package()
+        if folder is None:
+            raise RuntimeError(why_not())
+        flags = [
+            "--rpc_address=127.0.0.1",
+            f"--rpc_port={self._rpc}",
+            "--metrics_host=127.0.0.1",
+            f"--metrics_port={self._metrics}",
+            f"--default_kv_lease_ttl={int(LEASE_TTL_S * 1000)}",
+            "--enable_offload=true",
+            "--promotion_on_hit=true",
+            "--promotion_admission_threshold=1",
+            "--promotion_max_per_heartbeat=64",
+            "--logtostderr=1",
+            *self._flags,
+        ]
+        with (self._folder / "master.log").open("ab") as log:
+            self.process = subprocess.Popen(  # noqa: S603 - the wheel's own program
+                [str(folder / "mooncake_master"), *flags],
+                stdout=log,
+                stderr=log,
+                cwd=self._folder,
+            )
+        until("the Master serves", self._serves)
+
+    def _serves(self) -> bool:
+        if self.process.poll() is not None:
+            raise RuntimeError(f"the Master ended; see {self._folder / 'master.log'}")
+        with suppress(OSError):
+            return bool(json.loads(self.get("/health"))["service_ready"])
+        return False
+
+    def get(self, path: str, *, method: str = "GET") -> str:
+        """The body of an answer of the Master's HTTP interface."""
+        request = urllib.request.Request(f"http://{self.admin}{path}", method=method)
+        with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310 - http only
+            body: str = response.read().decode()
+            return body
+
+    def entry(self, key: str) -> Mapping[str, Any]:
+        """What the Master says of one key, asked so that nothing is touched."""
+        answer = json.loads(self.get(f"/batch_query_keys?keys={quote(key)}"))
+        found: Mapping[str, Mapping[str, Any]] = answer["data"]
+        return found[key]
+
+    def empty(self) -> None:
+        """Remove every object, whoever has put it, once no host is at work on one."""
+        until("every offload has ended", self._is_quiet)
+        self.get("/api/v1/remove_all?force=true", method="POST")
+        until("every object has gone", lambda: not self.get("/get_all_keys").split())
+
+    def _is_quiet(self) -> bool:
+        keys = [key for key in self.get("/get_all_keys").splitlines() if "," not in key]
+        if not keys:
+            return True
+        found = json.loads(self.get("/batch_query_keys?keys=" + ",".join(map(quote, keys))))["data"]
+        return all(one["local_disk_values"] for one in found.values() if one["ok"])
+
+    def stop_master(self) -> None:
+        """SIGKILL, as a crash."""
+        self.process.kill()
+        self.process.wait()
+
+    def freeze(self) -> None:
+        """SIGSTOP: the Master's connections stay and nothing is answered."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Undo `freeze`."""
+        self.process.send_signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        """End everything, at once."""
+        for host in self.hosts:
+            host.kill()
+        self.stop_master()
+
+
+@contextmanager
+def cluster(folder: Path, *flags: str, hosts: int = 2, segment_mib: int = 256) -> Iterator[Cluster]:
+    """A cluster that ends with the block."""
+    made = Cluster(folder, *flags, hosts=hosts, segment_mib=segment_mib)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def _pipes(process: subprocess.Popen[str]) -> list[IO[str]]:
+    return [pipe for pipe in (process.stdin, process.stdout) if pipe is not None]
