@@ -51,6 +51,10 @@ class GroupFacts:
     """Index of the only METADATA member, None when there is none or more than one."""
     types_known: bool
 
+    def count_right(self, reference: ManifestReference) -> bool:
+        """Whether there are as many members as the record promises; all that residency asks."""
+        return self.member_count == reference.payload_count + 1
+
     def match(self, reference: ManifestReference, members: Members) -> bool:
         """Whether the directory is exactly what the record promises (CONTRACT 4.3 `complete`)."""
         return (
@@ -58,7 +62,7 @@ class GroupFacts:
             and self.manifest_index is not None
             and members.keys[self.manifest_index] == reference.manifest_key
             and self.payload_count == reference.payload_count
-            and self.member_count == reference.payload_count + 1
+            and self.count_right(reference)
             and self.logical_bytes == reference.logical_bytes <= U64_MAX
             and self.payload_keys_sha256 == reference.payload_keys_sha256
         )
@@ -132,46 +136,79 @@ def readable_mask(states: bytes) -> bytes:
     return has_state(states, *_COMPLETE)
 
 
-def _seen_pessimistic(flags: int) -> int:
-    return flags & (HOT | COLD)
+def _hot(flags: int) -> int:
+    return flags & HOT
 
 
-def _seen_optimistic(flags: int) -> int:
-    unanswered = bool(flags & UNANSWERED)
-    hot = HOT if flags & HOT or (unanswered and flags & HOT_PENDING) else 0
-    cold = COLD if flags & COLD or (unanswered and flags & COLD_PENDING) else 0
-    return hot | cold
+def _cold(flags: int) -> int:
+    return flags & COLD
+
+
+def _perhaps_hot(flags: int) -> int:
+    return HOT if flags & HOT or (flags & UNANSWERED and flags & HOT_PENDING) else 0
+
+
+def _perhaps_cold(flags: int) -> int:
+    return COLD if flags & COLD or (flags & UNANSWERED and flags & COLD_PENDING) else 0
+
+
+def _least(flags: int) -> int:
+    """As if whoever did not answer held nothing."""
+    return _hot(flags) | _cold(flags)
+
+
+def _most(flags: int) -> int:
+    """As if whoever did not answer held everything."""
+    return _perhaps_hot(flags) | _perhaps_cold(flags)
+
+
+def _coldest(flags: int) -> int:
+    """As if only the silent cold tiers held everything."""
+    return _hot(flags) | _perhaps_cold(flags)
 
 
 def _is_unanswered(flags: int) -> int:
     return flags // UNANSWERED
 
 
-def _judge(seen: bytes, *, matches: bool) -> tuple[Availability, Residency]:
+def _judge(
+    seen: bytes, *, complete_group: bool, count_right: bool
+) -> tuple[Availability, Residency]:
     total = len(seen)
     nothing, hot_only, cold_only = seen.count(0), seen.count(HOT), seen.count(COLD)
     both = total - nothing - hot_only - cold_only
-    complete = matches and total > 0 and nothing == 0
+    complete = complete_group and total > 0 and nothing == 0
     if nothing == total:
         residency = Residency.ABSENT
-    elif matches and hot_only + both == total:
+    elif count_right and hot_only + both == total:
         residency = Residency.HOT
-    elif matches and cold_only == total:
+    elif count_right and cold_only == total:
         residency = Residency.COLD
     else:
         residency = Residency.MIXED
     return (Availability.READY if complete else Availability.DEGRADED), residency
 
 
-def aggregate(folded: bytes, *, matches: bool) -> tuple[Availability | None, Residency | None]:
+def aggregate(
+    folded: bytes, *, complete_group: bool, count_right: bool
+) -> tuple[Availability | None, Residency | None]:
     """(availability, residency) of a published group; each None while it is not certain.
 
-    folded: from `fold`; matches: from `GroupFacts.match`.
+    folded: from `fold`; complete_group: from `GroupFacts.match`; count_right: from
+    `GroupFacts.count_right`.  A group that is not as promised is DEGRADED, and still HOT or COLD
+    where all of its members are (CONTRACT 4.3).
     """
-    low = _judge(folded.translate(table(_seen_pessimistic)), matches=matches)
+
+    def judged(seen: Callable[[int], int]) -> tuple[Availability, Residency]:
+        flags = folded.translate(table(seen))
+        return _judge(flags, complete_group=complete_group, count_right=count_right)
+
+    least = judged(_least)
     if 1 not in folded.translate(table(_is_unanswered)):
-        return low
-    high = _judge(folded.translate(table(_seen_optimistic)), matches=matches)
-    availability = low[0] if low[0] == high[0] else None
-    residency = low[1] if low[1] == high[1] and availability is not None else None
-    return availability, residency
+        return least
+    # Whatever the silent tiers hold lies between the least and the most.  Only COLD can be there
+    # in between and at neither end, and then it is what the coldest answer gives.
+    most, coldest = judged(_most), judged(_coldest)
+    availability = least[0] if least[0] == most[0] else None
+    certain = availability is not None and least[1] == most[1] == coldest[1]
+    return availability, least[1] if certain else None

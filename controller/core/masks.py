@@ -140,9 +140,11 @@ class Draft:
 
     # --- what was seen ----------------------------------------------------------------------
 
-    def observe(self, *, matches: bool) -> None:
+    def observe(self, *, complete_group: bool, count_right: bool) -> None:
         """Aggregate availability and residency."""
-        self.availability, self.residency = agg.aggregate(self.masks.folded, matches=matches)
+        self.availability, self.residency = agg.aggregate(
+            self.masks.folded, complete_group=complete_group, count_right=count_right
+        )
 
     def undecided(self, among: int) -> int:
         """Members of `among` that some tier is still writing or gave no answer for."""

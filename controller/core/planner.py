@@ -70,7 +70,11 @@ def _plan_deleting(draft: Draft) -> None:
 
 def _plan_published(draft: Draft) -> None:
     record, situation = draft.situation.record, draft.situation
-    draft.observe(matches=situation.facts.match(record.manifest, situation.members))
+    facts, manifest = situation.facts, record.manifest
+    draft.observe(
+        complete_group=facts.match(manifest, situation.members),
+        count_right=facts.count_right(manifest),
+    )
     operation = record.operation
     if operation is Operation.NONE:
         _plan_idle(draft)
