@@ -31,7 +31,7 @@ class ExitCode(IntEnum):
 
     OK = 0, "it is done; with --wait: it was observed"
     ERROR = 1, "any other failure"
-    USAGE = 2, "the command line, an identity or the configuration is wrong"
+    USAGE = 2, "the command line, an identity or the configuration is wrong, or --yes is missing"
     NOT_FOUND = 3, "no such revision, lease or operation"
     STALE = 4, "the record has moved on: read it again and decide anew"
     BUSY = 5, "a lease or an operation holds the revision"
@@ -70,7 +70,9 @@ _OF_REASON = {
     errors.ManifestError.reason: ExitCode.INTEGRITY,
     errors.FencedError.reason: ExitCode.FENCED,
     errors.ManagedGroupError.reason: ExitCode.BUSY,
-    # Of `--wait`; named as text, because where they are raised an event loop is imported.
+    # Named as text: `output` imports this module, and where those of `--wait` are raised an event
+    # loop is imported.
+    "NeedsYes": ExitCode.USAGE,
     "Timeout": ExitCode.TIMEOUT,
     "NothingReadable": ExitCode.LOST,
 }

@@ -192,7 +192,7 @@ def test_destructive_verbs_need_a_yes_where_nobody_can_be_asked(cli: Cli) -> Non
     cli.run("snapshot", "save", str(cli.folder / "snap"))
     before = tree(cli.folder)
     for words in (("delete", IDENTITY), ("snapshot", "restore", str(cli.folder / "snap"))):
-        ran = cli.run(*words, code=1)
+        ran = cli.run(*words, code=2)
         assert "--yes" in ran.err
     assert tree(cli.folder) == before
 

@@ -18,6 +18,7 @@ from weightctl.controller.api import documents
 from weightctl.controller.api.waiting import LostError, WaitTimeoutError
 from weightctl.controller.cli import exit_codes
 from weightctl.controller.cli.main import main
+from weightctl.controller.cli.output import NeedsYesError
 from weightctl.controller.cli.parser import SHELLS, Grammar
 from weightctl.controller.errors import ErrorCode
 
@@ -102,6 +103,7 @@ def test_without_a_verb_the_help_goes_to_stderr(capsys: pytest.CaptureFixture[st
         (None, errors.StateDirectoryHeldError.reason, 12),
         (None, errors.ConfigError.reason, 2),
         (None, errors.BusyError.reason, 5),
+        (None, NeedsYesError.reason, 2),
         (None, WaitTimeoutError.reason, 14),
         (None, LostError.reason, 15),
         (None, "AnythingElse", 1),
