@@ -243,12 +243,16 @@ class Draft:
         if mask:
             self.step(StepKind.DROP, reason, mask, source=tier)
 
+    def read_back(self, tier: str, mask: int, reason: Reason) -> None:
+        """Read back the replicas of a mask in one tier."""
+        if mask and self._window_open():
+            self.step(StepKind.VERIFY, reason, mask, source=tier)
+
     def verify(self, mask: int, tiers: Sequence[str], reason: Reason) -> None:
         """Read back one replica of each member, in the first of the tiers that has it."""
         for tier in tiers:
             here = self.masks.readable(tier) & mask
-            if here and self._window_open():
-                self.step(StepKind.VERIFY, reason, here, source=tier)
+            self.read_back(tier, here, reason)
             mask &= ~here
 
     def quarantine(self, tier: str, mask: int) -> None:

@@ -50,7 +50,7 @@ class Reason(StrEnum):
     COLD_COPY_MISSING = "ColdCopyMissing"
     MEMORY_COPY_MISSING = "MemoryCopyMissing"
     COPIES_BELOW_POLICY = "CopiesBelowPolicy"
-    SOURCE_UNVERIFIED = "SourceUnverified"
+    COPY_UNVERIFIED = "CopyUnverified"
     WRONG_DIGEST = "WrongDigest"
     PAYLOAD_OF_DELETED = "PayloadOfDeleted"
     MANIFEST_OF_DELETED = "ManifestOfDeleted"

@@ -161,6 +161,7 @@ def _repair_source(flags: int) -> int:
 
 
 def _plan_repairing(draft: Draft) -> None:
+    """Read every replica back, set wrong ones aside, then restore what is short; only adds."""
     situation, masks = draft.situation, draft.masks
     operation = situation.operation
     target = Residency.HOT if operation is None else operation.target_residency
@@ -172,21 +173,22 @@ def _plan_repairing(draft: Draft) -> None:
     short_hot = masks.everyone & ~masks.flagged(agg.HOT) if target is Residency.HOT else 0
     short = short_cold | short_hot
     source = masks.classify(_repair_source)
+    unread = {
+        view.profile.name: masks.state(view.profile.name, MemberState.COMPLETE)
+        for view in situation.views
+    }
+    done = masks.everyone & ~short
+    for mask in unread.values():
+        done &= ~mask
 
     def verdict(wanted: int) -> int:
-        return masks.everyone & ~short if wanted == _DONE else source(wanted) & short
+        return done if wanted == _DONE else source(wanted) & short
 
     draft.store(verdict(_STORE) & short_cold, draft.cold, Reason.COPIES_BELOW_POLICY)
     draft.store(verdict(_STORE) & short_hot, draft.hot, Reason.MEMORY_COPY_MISSING)
-    draft.verify(verdict(_VERIFY), (*draft.hot, *draft.cold), Reason.SOURCE_UNVERIFIED)
+    for name, mask in unread.items():
+        draft.read_back(name, mask, Reason.COPY_UNVERIFIED)
     _close(draft, verdict, target)
-
-
-def copies_short(situation: Situation) -> bool:
-    """Whether some member certainly has fewer good cold copies than the policy asks."""
-    draft = Draft(situation)
-    lacking = draft.masks.fewer_than(situation.policy.cold_copies, draft.cold)
-    return bool(lacking & ~draft.masks.flagged(agg.COLD_PENDING))
 
 
 def _close(draft: Draft, verdict: Callable[[int], int], target: Residency) -> None:

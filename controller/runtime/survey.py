@@ -6,7 +6,7 @@ The loop and the dry run share this, so both get the same plan from the same obs
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import anyio
 from anyio import to_thread
@@ -71,7 +71,7 @@ class Survey:
 
     async def answer(self, question: Question) -> Answer:
         """Look at all tiers (unless the record's state makes that needless) and plan."""
-        record, members, policy = question.record, question.members, self.policy
+        record, members, policy = question.record, question.members, self._policy_for(question)
         if record.availability in _UNSEEN:
             seen = Seen(members=members, views=(), epochs={})
         else:
@@ -92,6 +92,15 @@ class Survey:
             return Answer(situation=situation, seen=seen, plan=plan(situation))
         planned = await to_thread.run_sync(plan, situation)
         return Answer(situation=situation, seen=seen, plan=planned)
+
+    def _policy_for(self, question: Question) -> Policy:
+        """A repair reads every replica back once, however long that takes; it drops nothing."""
+        operation = question.operation
+        if operation is None or operation.operation is not Operation.REPAIRING:
+            return self.policy
+        running_s = (self._clock.wall_ms() - operation.started_at_ms) / 1000
+        age_s = max(self.policy.evidence_max_age_s, running_s)
+        return replace(self.policy, evidence_max_age_s=age_s)
 
     async def _examine(self, members: Members) -> GroupFacts:
         """Facts of a group, kept for as long as the directory gives the same members."""

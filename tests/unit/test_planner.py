@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.situations import IDENTITY, MEMBER_BYTES, ROOM, group, situation, view
 from weightctl.controller.core.plan import Leases, Plan
-from weightctl.controller.core.planner import copies_short, plan
+from weightctl.controller.core.planner import plan
 from weightctl.controller.core.policy import Policy, Window
 from weightctl.controller.core.records import Availability, Operation, Residency
 
@@ -70,11 +70,17 @@ TABLE: dict[str, Row] = {
         REHYDRATE, {"mem": "c-", "disk": "cc"}, {"leases": Leases()}, ["store disk>mem 1"], [],
         "work"),
     "repair restores a lacking cold copy from a verified source": (
-        REPAIR, {"mem": "vv", "disk": "-c"}, {}, ["store mem>disk 0"], [], "work"),
+        REPAIR, {"mem": "vv", "disk": "-v"}, {}, ["store mem>disk 0"], [], "work"),
     "repair verifies its source first": (
-        REPAIR, {"mem": "cc", "disk": "-c"}, {}, ["verify mem> 0"], [], "work"),
+        REPAIR, {"mem": "cv", "disk": "-v"}, {}, ["verify mem> 0"], [], "work"),
+    "repair reads every replica back, in every tier": (
+        REPAIR, {"mem": "cc", "disk": "vc", "dfs": "-c"}, {},
+        ["verify mem> 01", "verify disk> 1", "verify dfs> 1"], [], "work"),
+    "repair restores what is short before it reads the rest back": (
+        REPAIR, {"mem": "vv", "disk": "-c"}, {}, ["store mem>disk 0", "verify disk> 1"], [],
+        "work"),
     "repair sets a wrong copy aside and stores it again later": (
-        REPAIR, {"mem": "vv", "disk": "xc"}, {}, ["quarantine disk> 0"], [], "work"),
+        REPAIR, {"mem": "vv", "disk": "xv"}, {}, ["quarantine disk> 0"], [], "work"),
     "repair towards hot restores memory too": (
         REPAIR, {"mem": "-v", "disk": "vv"}, {}, ["store disk>mem 0"], [], "work"),
     "repair towards cold leaves memory alone": (
@@ -84,11 +90,11 @@ TABLE: dict[str, Row] = {
     "repair towards cold adds the lacking copies first": (
         REPAIR, {"mem": "vv", "disk": "v-"}, COLD, ["store mem>disk 1"], [], "work"),
     "repair goes on although another tier is silent": (
-        REPAIR, {"mem": "vv", "disk": "-c", "dfs": "??"}, {}, ["store mem>disk 0"], [], "work"),
+        REPAIR, {"mem": "vv", "disk": "-v", "dfs": "??"}, {}, ["store mem>disk 0"], [], "work"),
     "repair of something lost is lost": (
         REPAIR, {"mem": "-v", "disk": "-v"}, {}, [], ["NothingReadable"], "lost"),
     "repair asks for two cold copies if the policy does": (
-        REPAIR, {"mem": "vv", "disk": "vv", "dfs": "-c"}, {"policy": Policy(cold_copies=2)},
+        REPAIR, {"mem": "vv", "disk": "vv", "dfs": "-v"}, {"policy": Policy(cold_copies=2)},
         ["store mem>dfs 0"], [], "work"),
     "more copies than cold tiers cannot be": (
         REPAIR, {"mem": "vv", "disk": "vv"}, {"policy": Policy(cold_copies=2)},
@@ -261,13 +267,6 @@ def test_a_group_that_is_not_what_the_manifest_promises_is_degraded() -> None:
         )
     )
     assert (made.availability, made.residency) == (Availability.DEGRADED, Residency.MIXED)
-
-
-def test_copies_are_short_only_when_that_is_certain() -> None:
-    assert copies_short(situation({"mem": "cc", "disk": "-c"}))
-    assert not copies_short(situation({"mem": "cc", "disk": "?c"}))
-    assert not copies_short(situation({"mem": "cc", "disk": "cc"}))
-    assert copies_short(situation({"mem": "cc", "disk": "cc"}, policy=Policy(cold_copies=2)))
 
 
 def test_room_is_what_the_tiers_say() -> None:
