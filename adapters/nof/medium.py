@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from weightctl.adapters.nof.layout import BLOCK_BYTES, HEADER_BYTES, aligned_buffer
+from weightctl.adapters.nof.layout import BLOCK_BYTES, HEADER_BYTES, aligned_buffer, slot_version
 from weightctl.controller.errors import BusyError, ConfigError
 
 if TYPE_CHECKING:
@@ -84,7 +84,8 @@ class FileMedium:
         self._fd = descriptor
         self._direct = direct
         self._dirty_bytes = 0
-        self._node = os.fstat(descriptor)
+        self.node = os.fstat(descriptor)
+        """What was opened."""
 
     @property
     def direct(self) -> bool:
@@ -94,7 +95,7 @@ class FileMedium:
     @property
     def size_bytes(self) -> int:
         """Size now, as the kernel gives it."""
-        if stat.S_ISBLK(self._node.st_mode):
+        if stat.S_ISBLK(self.node.st_mode):
             raw = fcntl.ioctl(self._fd, _BLKGETSIZE64, bytes(8))
             return int.from_bytes(raw, "little")
         return os.fstat(self._fd).st_size
@@ -152,7 +153,7 @@ class FileMedium:
             node = Path(self._path).stat()
         except FileNotFoundError:
             return f"{self._path} is gone"
-        mine = (self._node.st_dev, self._node.st_ino, self._node.st_rdev)
+        mine = (self.node.st_dev, self.node.st_ino, self.node.st_rdev)
         if (node.st_dev, node.st_ino, node.st_rdev) != mine:
             return f"{self._path} names another device or file than the one that was opened"
         return ""
@@ -221,12 +222,12 @@ def new_file(path: str, size_bytes: int) -> Iterator[FileMedium]:
     """A zeroed plain file of that size, at `path` only once the caller has filled it.
 
     Until then it has another name, so that a crash leaves nothing that looks like a device, and
-    what it leaves is used up by the next attempt.  Raises OSError, BusyError for two at a time.
+    what it leaves is used up by the next attempt.  Raises OSError, BusyError for two at a time,
+    ConfigError where that name is taken by something else.
     """
     draft = f"{path}.new"
     with suppress(FileNotFoundError):
-        if Path(draft).lstat().st_nlink > 1:
-            Path(draft).unlink()  # killed after the link: the device itself, by its second name
+        _clear_the_way(draft)
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(draft, flags, 0o600)
     medium = FileMedium(draft, descriptor, direct=False)
@@ -242,6 +243,33 @@ def new_file(path: str, size_bytes: int) -> Iterator[FileMedium]:
         _sync_folder(path)
     finally:
         medium.close()
+
+
+def _clear_the_way(draft: str) -> None:
+    """Leave what an earlier attempt left, and nothing else, under the name.  Raises ConfigError."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    leftover = FileMedium(draft, os.open(draft, flags), direct=False)
+    try:
+        node = leftover.node
+        if not stat.S_ISREG(node.st_mode) or not _is_leftover(leftover):
+            raise ConfigError(
+                f"{draft} is in the way of a new nof device",
+                "it was not left by an earlier attempt to make one",
+                "move it away, or choose another path for the device",
+            )
+        if node.st_nlink > 1:
+            Path(draft).unlink()  # killed after the link: the device itself, by its second name
+    finally:
+        leftover.close()
+
+
+def _is_leftover(medium: FileMedium) -> bool:
+    """Whether it is empty, still zero, or begins with our superblock: what an attempt makes."""
+    if medium.size_bytes < BLOCK_BYTES:
+        return medium.size_bytes == 0
+    first = aligned_buffer(BLOCK_BYTES)
+    medium.read_into(0, first)
+    return slot_version(bytes(first)) is not None or is_blank(medium)
 
 
 def _sync_folder(path: str) -> None:

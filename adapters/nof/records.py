@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from weightctl.adapters.nof.layout import BLOCK_BYTES, round_up
 from weightctl.controller.errors import TerminalError
 
 if TYPE_CHECKING:
@@ -197,6 +198,20 @@ def unpack(payload: memoryview) -> Iterator[Change]:
                 raise _damaged(f"record kind {kind} is not known")
     except struct.error as error:
         raise _damaged("a record is cut off") from error
+
+
+def refuse_misfit(change: Change, blocks: int) -> None:
+    """Raise TerminalError for a replica whose extents do not hold it or lie outside the device.
+
+    blocks: of the data region.  A right checksum proves no sense.
+    """
+    if not isinstance(change, Put):
+        return
+    replica = change.replica
+    if sum(count for _, count in replica.extents) * BLOCK_BYTES != round_up(replica.size_bytes):
+        raise _damaged(f"the extents of {replica.key!r} do not hold its {replica.size_bytes} bytes")
+    if not all(count and start + count <= blocks for start, count in replica.extents):
+        raise _damaged(f"extents of {replica.key!r} lie outside of the {blocks} blocks")
 
 
 def _encode(change: Change) -> bytes:

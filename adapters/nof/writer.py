@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from weightctl.adapters.nof.header import read_superblock, write_superblock
 from weightctl.adapters.nof.index import IndexLog, payload_bytes_max
 from weightctl.adapters.nof.layout import Superblock
-from weightctl.adapters.nof.records import Catalog, Change, pack, unpack
+from weightctl.adapters.nof.records import Catalog, Change, pack, refuse_misfit, unpack
 from weightctl.controller.errors import (
     CapacityError,
     ConfigError,
@@ -48,6 +48,7 @@ def load_catalog(medium: Medium, superblock: Superblock) -> tuple[Catalog, Index
     catalog = Catalog()
     for payload in log.replay(superblock.sequence, exact=superblock.clean):
         for change in unpack(payload):
+            refuse_misfit(change, superblock.geometry.data_blocks)
             catalog.apply(change)
     return catalog, log
 

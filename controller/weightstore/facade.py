@@ -131,11 +131,13 @@ def _slices(tensors: Iterable[object]) -> list[TensorSlice]:
     """
     if isinstance(tensors, str) or not isinstance(tensors, Iterable):
         raise _not_wanted(tensors, "it is not a collection of tensors")
-    items = list(tensors)
-    for item in items:
-        if not isinstance(item, str) and not _is_slice(item):
+    slices = []
+    for item in tensors:
+        wanted = TensorSlice(tensor_id=item) if isinstance(item, str) else item
+        if not _is_slice(wanted):
             raise _not_wanted(item, "it is neither a tensor's name nor a TensorSlice of numbers")
-    return [TensorSlice(tensor_id=item) if isinstance(item, str) else item for item in items]
+        slices.append(wanted)
+    return slices
 
 
 def _is_slice(item: object) -> TypeGuard[TensorSlice]:

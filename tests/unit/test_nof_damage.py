@@ -26,6 +26,7 @@ from weightctl.adapters.nof.layout import (
     encode_superblock,
 )
 from weightctl.adapters.nof.records import Catalog, Drop, Put, Quarantine, Replica, pack, unpack
+from weightctl.adapters.nof.writer import read_catalog
 from weightctl.controller.errors import ConfigError, TerminalError
 
 KEYS = [f"k{i}" for i in range(6)]
@@ -207,6 +208,32 @@ def test_a_change_that_cannot_follow_is_damage(changes: list[Put | Drop | Quaran
         catalog.apply(change)
     with pytest.raises(TerminalError):
         catalog.apply(changes[-1])
+
+
+@pytest.mark.parametrize(
+    "size_bytes, extents",
+    [
+        (4097, ((0, 1),)),
+        (1, ((0, 2),)),
+        (0, ((0, 1),)),
+        (1, ()),
+        (4096, ((0, 0), (1, 1))),
+        (4096, ((2**64 - 1, 1),)),
+        (8192, ((10**6, 2),)),
+        (2**64 - 1, ((0, 1),)),
+    ],
+)
+def test_extents_that_cannot_hold_their_replica_are_damage(
+    size_bytes: int, extents: tuple[tuple[int, int], ...]
+) -> None:
+    medium = formatted()
+    device = reopened(medium)
+    store_one(medium, device, "sound", b"x")
+    crafted = Put(Replica(7, "g", "crafted", size_bytes, bytes(32), extents))
+    assert list(device._writer.carry_out([crafted])) == [None]
+    for read_it in (reopened, read_catalog):
+        with pytest.raises(TerminalError, match="crafted"):
+            read_it(medium)
 
 
 def test_packed_changes_are_bounded_and_round_trip() -> None:

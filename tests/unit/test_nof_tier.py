@@ -400,11 +400,26 @@ async def test_a_damaged_device_is_unknown_and_its_primitives_are_permanent(tmp_
             await tier.capacity()
 
 
-async def test_a_crash_while_the_file_is_made_leaves_no_half_device(tmp_path: Path) -> None:
-    await away((tmp_path / "n.img.new").write_bytes, b"left by a crash")
+@pytest.mark.parametrize("left", [b"", bytes(5 << 20), b"WCTLNOF\0".ljust(4096, b"x")])
+async def test_a_crash_while_the_file_is_made_leaves_no_half_device(
+    tmp_path: Path, left: bytes
+) -> None:
+    await away((tmp_path / "n.img.new").write_bytes, left)
     async with nof(tmp_path) as tier:
         await _store(tier, "k", b"one")
     assert sorted(await away(_files, tmp_path)) == ["n.img", "state"]
+
+
+@pytest.mark.parametrize("content", [b"x", b"x" * 5000, bytes(4096) + b"x" * 4096, bytes(9)])
+async def test_a_file_of_somebody_else_is_not_used_up_for_the_device(
+    tmp_path: Path, content: bytes
+) -> None:
+    path = tmp_path / "n.img.new"
+    await away(path.write_bytes, content)
+    with pytest.raises(ConfigError, match=r"n\.img\.new is in the way"):
+        async with nof(tmp_path):
+            pass
+    assert await away(path.read_bytes) == content
 
 
 @pytest.mark.parametrize(
