@@ -2,7 +2,7 @@
 
 Layer: a tier.  Invariants: it forgets with the boot, so its epoch is made of the boot's id and the
 marker; a mapped replica stays readable for who mapped it, also after it was dropped; it never takes
-the last eighth of the machine's memory.
+the last eighth of the memory that the machine, or a control group around the process, has.
 """
 
 from __future__ import annotations
@@ -15,15 +15,14 @@ from pathlib import Path
 from weightctl.adapters.shared.file_tier import FileTier
 from weightctl.adapters.shared.markers import Medium
 from weightctl.adapters.shared.options import TierOptions
+from weightctl.adapters.shared.ram import available_bytes
 from weightctl.adapters.shared.room import Room, medium_free_bytes
 from weightctl.adapters.shared.root import Root
 from weightctl.controller.core.tiers import Capabilities, TierProfile
 from weightctl.controller.ports import Tier, TierContext
 
 KIND = "memory"
-KEPT_SHARE = 8
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the tmpfs itself; our folder in it has a marker
-_MEMINFO = Path("/proc/meminfo")
 
 
 def factory(name: str, options: Mapping[str, object], context: TierContext, /) -> Tier:
@@ -52,11 +51,5 @@ def factory(name: str, options: Mapping[str, object], context: TierContext, /) -
 
 
 def free_bytes(root_fd: int) -> int:
-    """What the tmpfs and the machine's memory can both still take, less a reserve."""
-    memory_bytes = {
-        line.split(":")[0]: int(line.split()[1]) * 1024
-        for line in _MEMINFO.read_text(encoding="ascii").splitlines()
-        if line.startswith(("MemTotal:", "MemAvailable:"))
-    }
-    kept_bytes = memory_bytes["MemTotal"] // KEPT_SHARE
-    return max(0, min(medium_free_bytes(root_fd), memory_bytes["MemAvailable"] - kept_bytes))
+    """What the tmpfs, the machine and the container can all still take, less a reserve."""
+    return int(min(medium_free_bytes(root_fd), available_bytes()))
