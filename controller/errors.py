@@ -99,6 +99,12 @@ class TargetError(WeightctlError):
     reason: ClassVar[str] = "BadTarget"
 
 
+class TargetExistsError(TargetError):
+    """The place to load into holds something else, which nobody said may be replaced."""
+
+    reason: ClassVar[str] = "TargetExists"
+
+
 class ManifestError(WeightctlError):
     """A stored manifest breaks a rule of CONTRACT 8; nothing of it may be used."""
 

@@ -73,11 +73,15 @@ class Import(One):
 
 
 class Load(One):
-    """`load`; `folder` is an absolute path, no `tensors` means all."""
+    """`load`; `folder` is an absolute path, also of a file; no `tensors` means all.
+
+    `force` replaces what is there under the names that are written.
+    """
 
     folder: str
     tensors: list[str] | None = None
     holder: str
+    force: bool = False
 
 
 class Acquire(One):

@@ -51,7 +51,7 @@ async def load(app: App, asked: requests.Load, emit: Emit) -> doc.Load:
     report = await app.weights.load(
         asked.identity,
         asked.tensors,
-        into=IntoFolder(path=asked.folder),
+        into=IntoFolder(path=asked.folder, replace=asked.force),
         holder=asked.holder,
         ttl_ms=app.lease_ttl_ms,
         progress=_reporter(emit),

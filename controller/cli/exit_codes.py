@@ -70,6 +70,7 @@ _OF_REASON = {
     errors.ManifestError.reason: ExitCode.INTEGRITY,
     errors.FencedError.reason: ExitCode.FENCED,
     errors.ManagedGroupError.reason: ExitCode.BUSY,
+    errors.TargetExistsError.reason: ExitCode.CONFLICT,
     # Named as text: `output` imports this module, and where those of `--wait` are raised an event
     # loop is imported.
     "NeedsYes": ExitCode.USAGE,

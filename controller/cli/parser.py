@@ -145,9 +145,18 @@ def _act(grammar: Grammar) -> None:
     bring = grammar.verb("import", "acts:import_", "import safetensors as a new revision")
     _identity(bring)
     _path(bring, "source", about="a .safetensors file, or a folder of them")
-    load = grammar.verb("load", "acts:load", "write tensors of a revision into a folder")
+    load = grammar.verb("load", "acts:load", "write tensors of a revision into a folder or a file")
     _identity(load)
-    _path(load, "folder", about="created when it is not there")
+    load.add_argument(
+        "folder",
+        metavar="FOLDER|FILE.safetensors",
+        help="a folder, which gets model.safetensors and is made when it is not there, or a file",
+    )
+    load.add_argument(
+        "--force",
+        action="store_true",
+        help="replaces the file where it holds something else (default: refuse)",
+    )
     load.add_argument(
         "--tensor", action="append", dest="tensors", metavar="NAME", help="only this one; repeat"
     )

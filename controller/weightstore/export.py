@@ -1,13 +1,16 @@
 """Safetensors files as a destination.  Layer: weightstore.
 
-Owns the written files from their temporary names to the rename.  Space is reserved and headers are
-written before the first tensor; a name appears only when its file is whole and flushed; what is
-given up is removed.  All calls block; they run in worker threads.
+Owns the written files from their temporary names to their final ones.  Space is reserved and
+headers are written before the first tensor; a name appears only when its file is whole and flushed;
+what is given up is removed.  A file of somebody else is never touched: where a name is taken by
+other content, the load is refused unless its caller has asked to replace it.  All calls block; they
+run in worker threads.
 """
 
 from __future__ import annotations
 
 import errno
+import filecmp
 import json
 import os
 from collections.abc import Iterator
@@ -16,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weightctl.controller.errors import TargetError
+from weightctl.controller.errors import TargetError, TargetExistsError
 from weightctl.controller.weightstore.layout import SCALAR
 from weightctl.controller.weightstore.safetensors import ITEM_BYTES, TensorEntry, encode_header
 from weightctl.controller.weightstore.source import INDEX_SUFFIX, SUFFIX
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
     from weightctl.controller.weightstore.targets import IntoFolder
 
 STEM = "model"
+_NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
+"""What a file system without hard links answers."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,6 +54,7 @@ class SafetensorsFiles:
         single = place.name.endswith(SUFFIX)
         self._folder = place.parent if single else place
         self._alone = not single
+        self._replace = into.replace
         self._token = token
         self._metadata: Mapping[str, str] = into.metadata
         self._files, self._places = _spread(targets, None if single else into.file_bytes)
@@ -63,6 +69,7 @@ class SafetensorsFiles:
             bases = []
             for file in self._files:
                 header = encode_header(file.entries, self._metadata)
+                self._refuse_other(file.name, len(header) + file.nbytes)
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
                 file.descriptor = os.open(self._temporary(file.name), flags, 0o666)
                 os.posix_fallocate(file.descriptor, 0, len(header) + file.nbytes)
@@ -84,15 +91,19 @@ class SafetensorsFiles:
             _write_fully(self._files[space].descriptor, data, position)
 
     def publish(self) -> tuple[str, ...]:
-        """Flush everything, then give the files their names; returns their paths."""
+        """Flush everything, then give the files their names; returns their paths.
+
+        Raises TargetExistsError, before any name is given, where one is taken by other content.
+        """
         names = [file.name for file in self._files]
         with _translated(self._folder):
             if len(self._files) > 1:
                 names.append(self._write_index())
             for file in self._files:
                 os.fsync(file.descriptor)
-            for name in names:
-                self._temporary(name).replace(self._folder / name)
+            wanted = [name for name in names if not self._is_there(name)]
+            for name in wanted:
+                self._give_name(name)
             _sync_folder(self._folder)
         self.close()
         return tuple(str(self._folder / name) for name in names)
@@ -117,9 +128,42 @@ class SafetensorsFiles:
         for name in sorted(ours | {STEM + INDEX_SUFFIX} if self._alone else ours):
             if (self._folder / name).is_dir():  # or else publishing would end half-way
                 raise _bad(self._folder, f"{name!r} is a folder")
+        ours |= {STEM + INDEX_SUFFIX} if len(ours) > 1 else set()
         for entry in sorted(self._folder.iterdir()) if self._alone else ():
-            if entry.name.endswith(SUFFIX) and entry.name not in ours:
+            if entry.name.endswith((SUFFIX, INDEX_SUFFIX)) and entry.name not in ours:
                 raise _bad(self._folder, f"it holds {entry.name!r} of another model")
+
+    def _refuse_other(self, name: str, size_bytes: int) -> None:
+        """A file of another size cannot be what will be written: say so before anything moves."""
+        path = self._folder / name
+        if self._replace or not os.path.lexists(path):
+            return
+        if not path.is_file() or path.stat().st_size != size_bytes:
+            raise _taken(self._folder, name)
+
+    def _is_there(self, name: str) -> bool:
+        """Whether the name holds just what was written.  Raises TargetExistsError for others."""
+        path = self._folder / name
+        if self._replace or not os.path.lexists(path):
+            return False
+        if path.is_file() and filecmp.cmp(self._temporary(name), path, shallow=False):
+            return True
+        raise _taken(self._folder, name)
+
+    def _give_name(self, name: str) -> None:
+        """A link never replaces what came in between; `close` takes the temporary name away."""
+        draft, path = self._temporary(name), self._folder / name
+        if self._replace:
+            draft.replace(path)
+            return
+        try:
+            path.hardlink_to(draft)
+        except FileExistsError:
+            raise _taken(self._folder, name) from None
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            draft.rename(path)
 
     def _write_index(self) -> str:
         weight_map = {entry.name: file.name for file in self._files for entry in file.entries}
@@ -193,6 +237,14 @@ def _translated(folder: Path) -> Iterator[None]:
     except OSError as error:
         full = error.errno in {errno.ENOSPC, errno.EDQUOT}
         raise _bad(folder, "it is full" if full else error.strerror or str(error)) from error
+
+
+def _taken(folder: Path, name: str) -> TargetExistsError:
+    return TargetExistsError(
+        f"{folder / name} is not replaced",
+        f"{TargetExistsError.reason}: it is there already and holds something else",
+        "choose another folder or FILE.safetensors; --force (`replace` in Python) replaces it",
+    )
 
 
 def _bad(folder: Path, why: str) -> TargetError:

@@ -38,12 +38,14 @@ NUMPY_NAMES = {
 class IntoFolder:
     """Safetensors in a folder (or one file, when the path ends with `.safetensors`).
 
-    Written beside their final names, flushed, then renamed.  Without `file_bytes` there is one
-    file; with it the tensors are spread over files of about that size, with an index.
+    Written beside their final names, flushed, then given their names.  Without `file_bytes` there
+    is one file; with it the tensors are spread over files of about that size, with an index.  A
+    file that is there with other content is left alone unless `replace` is true.
     """
 
     path: str | os.PathLike[str]
     file_bytes: int | None = None
+    replace: bool = False
     metadata: Mapping[str, str] = field(default_factory=lambda: {"format": "pt"})
 
     def __post_init__(self) -> None:

@@ -159,6 +159,21 @@ def test_an_unwaited_operation_is_recorded_and_carried_out_later(cli: Cli) -> No
     assert cli.json("evict", IDENTITY, "--wait")["residency"] == "COLD"
 
 
+def test_load_never_replaces_what_it_was_not_asked_to(cli: Cli) -> None:
+    cli.ready()
+    other = write_model(cli.folder / "other.safetensors", {"t": ("U8", (4,), b"abcd")})
+    (cli.folder / "out").mkdir()
+    inside = write_model(cli.folder / "out" / "model.safetensors", {"t": ("U8", (4,), b"abcd")})
+    for target, path in ((other, other), (inside.parent, inside)):
+        kept = path.read_bytes()
+        refused = cli.run("load", IDENTITY, str(target), code=11)
+        assert "--force" in refused.err
+        assert path.read_bytes() == kept
+        cli.run("load", IDENTITY, str(target), "--force")
+        assert path.read_bytes() == cli.model.read_bytes()
+        cli.run("load", IDENTITY, str(target))
+
+
 def test_a_plan_has_an_exit_code_for_scripts(cli: Cli) -> None:
     cli.ready()
     detailed = ("plan", IDENTITY, "--detailed-exitcode")

@@ -100,6 +100,7 @@ def load(args: argparse.Namespace, console: Console) -> int:
         "folder": _absolute(args.folder),
         "tensors": args.tensors,
         "holder": args.holder or f"load@{socket.gethostname()}:{os.getpid()}",
+        "force": args.force,
     }
     console.document(call(args, console, "load", params))
     return ExitCode.OK
