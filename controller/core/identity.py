@@ -34,12 +34,14 @@ _CLI = re.compile(
 )
 
 
-def encode_text(text: str) -> bytes | None:
-    """UTF-8 bytes of `text`, or None for text that stands for no byte string.
+def encode_text(text: object) -> bytes | None:
+    """UTF-8 bytes of `text`, or None for what is no text or text that stands for no byte string.
 
     One byte string has one text: escapes that spell well-formed UTF-8 stand for nothing, or two
     unequal identities would share one digest.
     """
+    if not isinstance(text, str):
+        return None
     if text.isascii():
         return text.encode("ascii")
     try:
@@ -49,25 +51,25 @@ def encode_text(text: str) -> bytes | None:
     return raw if raw.decode("utf-8", "surrogateescape") == text else None
 
 
-def is_valid_component(text: str) -> bool:
-    """Component rule (CONTRACT 1.1): 1..1024 bytes, none below 0x20, none 0x7F."""
-    if text.isascii():
+def is_valid_component(text: object) -> bool:
+    """Component rule (CONTRACT 1.1): text of 1..1024 bytes, none below 0x20, none 0x7F."""
+    if isinstance(text, str) and text.isascii():
         return 1 <= len(text) <= COMPONENT_BYTES_MAX and text.isprintable()
     raw = encode_text(text)
     return raw is not None and 1 <= len(raw) <= COMPONENT_BYTES_MAX and not _CONTROL.search(raw)
 
 
-def is_valid_tenant(text: str) -> bool:
-    """Tenant rule (CONTRACT 1.1): not empty, no leading `_`, no control byte, any length."""
-    if text.isascii():
+def is_valid_tenant(text: object) -> bool:
+    """Tenant rule (CONTRACT 1.1): text, no leading `_`, no control byte, any length but 0."""
+    if isinstance(text, str) and text.isascii():
         return text != "" and text[0] != "_" and text.isprintable()
     raw = encode_text(text)
-    return raw is not None and text[0] != "_" and not _CONTROL.search(raw)
+    return raw is not None and not raw.startswith(b"_") and not _CONTROL.search(raw)
 
 
-def is_valid_sha256(text: str) -> bool:
+def is_valid_sha256(text: object) -> bool:
     """Exactly 64 lower-case hexadecimal characters (CONTRACT 1.2)."""
-    return _SHA256.fullmatch(text) is not None
+    return isinstance(text, str) and _SHA256.fullmatch(text) is not None
 
 
 def is_u64(value: object) -> bool:
@@ -79,7 +81,7 @@ def is_u64(value: object) -> bool:
 class Identity:
     """One immutable revision of a model's weights: the five fields of CONTRACT 1.1.
 
-    An instance may be invalid; `problem()` says why.  Orders by `sort_key`.
+    An instance may be invalid, even of foreign types; `problem()` says why.  Orders by `sort_key`.
     """
 
     namespace: str
@@ -91,17 +93,25 @@ class Identity:
     def problem(self) -> str | None:
         """The first broken rule in the contract's order, or None for a valid identity."""
         if not is_valid_tenant(self.tenant_id):
-            return "tenant_id must be 1 or more bytes, not start with '_', hold no control byte"
+            return "tenant_id must be text, not empty, not start with '_', hold no control byte"
         for name, text in (
             ("namespace", self.namespace),
             ("resource_id", self.resource_id),
             ("revision", self.revision),
         ):
             if not is_valid_component(text):
-                return f"{name} must be 1 to {COMPONENT_BYTES_MAX} bytes without control bytes"
+                return (
+                    f"{name} must be text of 1 to {COMPONENT_BYTES_MAX} bytes without control bytes"
+                )
         if not is_u64(self.weight_generation) or self.weight_generation == 0:
             return "weight_generation must be an integer from 1 to 2^64-1"
         return None
+
+    @property
+    def typed(self) -> bool:
+        """Whether each field has its declared type, so that it can be hashed and printed."""
+        texts = (self.tenant_id, self.namespace, self.resource_id, self.revision)
+        return all(isinstance(text, str) for text in texts) and type(self.weight_generation) is int
 
     def sort_key(self) -> tuple[bytes, bytes, bytes, bytes, int]:
         """Orders by unsigned bytes, then generation numerically (so 2 comes before 10)."""
@@ -114,7 +124,7 @@ class Identity:
         )
 
     def __str__(self) -> str:
-        return format_identity(self)
+        return format_identity(self) if self.typed else repr(self)
 
 
 def text_bytes(text: str) -> bytes:

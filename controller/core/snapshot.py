@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weightctl.controller.core.identity import is_u64
+from weightctl.controller.core.identity import Identity, is_u64
 from weightctl.controller.core.records import (
     COMPLETED,
     SCHEMA_VERSION,
+    ManifestReference,
     Operation,
     ResidencyOperation,
     RevisionLease,
@@ -26,10 +27,9 @@ from weightctl.controller.core.validity import lease_problem, operation_problem,
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from weightctl.controller.core.identity import Identity
     from weightctl.controller.errors import WeightError
 
-Records = dict["Identity", RevisionMetadata]
+Records = dict[Identity, RevisionMetadata]
 
 
 def export_snapshot(state: WeightState) -> Snapshot:
@@ -72,6 +72,7 @@ def _validated(snapshot: Snapshot) -> None:
         counter = getattr(snapshot, name)
         if not is_u64(counter) or counter == 0:
             raise _refused(f"{name} must be an integer from 1 to 2^64-1")
+    _check_types(snapshot)
     records = _unique_records(snapshot.metadata)
     _check_leases(snapshot.leases, records, snapshot.next_lease_id)
     operations = _unique_operations(snapshot.operations, records)
@@ -80,6 +81,29 @@ def _validated(snapshot: Snapshot) -> None:
     for record in snapshot.metadata:
         if record.operation != Operation.NONE:
             _check_running(record, operations)
+
+
+def _check_types(snapshot: Snapshot) -> None:
+    """Refuse what is no record, or a record of nobody, before anything of it is looked at."""
+    kinds: dict[str, type[RevisionMetadata | RevisionLease | ResidencyOperation]] = {
+        "metadata": RevisionMetadata,
+        "leases": RevisionLease,
+        "operations": ResidencyOperation,
+    }
+    for name, kind in kinds.items():
+        records = getattr(snapshot, name)
+        if not isinstance(records, tuple | list):
+            raise _refused(f"{name} is no sequence of records")
+        for record in records:
+            if not isinstance(record, kind):
+                raise _refused(f"{name} holds {record!r:.200}, which is no {kind.__name__}")
+            identity: object = record.identity
+            if not isinstance(identity, Identity) or not identity.typed:
+                raise _refused(f"{name}: {identity!r:.200} is no identity")
+    for revision in snapshot.metadata:
+        manifest: object = revision.manifest
+        if not isinstance(manifest, ManifestReference):
+            raise _refused(f"revision {revision.identity}: {manifest!r:.200} is no reference")
 
 
 def _unique_records(metadata: tuple[RevisionMetadata, ...]) -> Records:

@@ -1,7 +1,8 @@
 """`WeightMetadataStore`: the public API of the embedded Weight Metadata Store.  Layer: store.
 
 One method for each request of the contract, keyword-only; every refusal is a `WeightError` with the
-contract's code.  Reads answer from memory and never wait; a mutation returns when it is durable.
+contract's code, INVALID_ARGUMENT for an argument of another type than its annotation.  Reads answer
+from memory and never wait; a mutation returns when it is durable.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from weightctl.controller.core.identity import DEFAULT_TENANT, Identity, payload
 from weightctl.controller.core.records import LIST_LIMIT_DEFAULT, Availability
 from weightctl.controller.errors import InvariantViolationError
 from weightctl.controller.ports import Fence
+from weightctl.controller.store.arguments import typed
 from weightctl.controller.store.directory import Directory, removal_of
 from weightctl.controller.store.engine import LEASE, METADATA, OPERATION, Engine
 from weightctl.controller.store.evidence import EvidenceBook, TierEpochs
@@ -129,6 +131,7 @@ class WeightMetadataStore:
 
     # --- imports ----------------------------------------------------------------------------------
 
+    @typed
     async def begin_import(
         self,
         *,
@@ -152,6 +155,7 @@ class WeightMetadataStore:
             self._imports.touch(identity)
         return record
 
+    @typed
     async def commit_import(
         self,
         *,
@@ -177,6 +181,7 @@ class WeightMetadataStore:
         self._imports.forget(identity)
         return record
 
+    @typed
     async def abort_import(
         self, *, identity: Identity, expected_metadata_generation: int
     ) -> RevisionMetadata:
@@ -192,22 +197,26 @@ class WeightMetadataStore:
         self._imports.forget(identity)
         return record
 
+    @typed
     def touch_import(self, *, identity: Identity) -> None:
         """A sign of life of the writer; kept in memory only (CONTRACT 12, 4.6)."""
         self._imports.touch(identity)
 
+    @typed
     def import_idle_s(self, *, identity: Identity) -> float:
         """Seconds since the writer was last heard of, or since this store was opened."""
         return self._imports.idle_s(identity)
 
     # --- reads ------------------------------------------------------------------------------------
 
+    @typed
     async def get(self, *, identity: Identity) -> RevisionView:
         """GetWeightRevision (CONTRACT 2.6)."""
         return queries.get_revision(
             self._engine.state, identity=identity, now_ms=self._clock.wall_ms()
         )
 
+    @typed
     async def list_revisions(
         self,
         *,
@@ -228,6 +237,7 @@ class WeightMetadataStore:
             now_ms=self._clock.wall_ms(),
         )
 
+    @typed
     async def query_operation(
         self, *, operation_id: int, tenant_id: str = DEFAULT_TENANT
     ) -> ResidencyOperation:
@@ -240,21 +250,25 @@ class WeightMetadataStore:
         """Every record as it is now, tombstones too; safe to keep across awaits."""
         return iter(tuple(self._engine.state.metadata.values()))
 
+    @typed
     def leases(self, *, identity: Identity) -> tuple[RevisionLease, ...]:
         """The live leases of a revision, empty for an unknown one."""
         return tuple(self._engine.state.active_leases(identity, self._clock.wall_ms()))
 
+    @typed
     def operation(self, *, identity: Identity) -> ResidencyOperation | None:
         """The operation that a revision runs now, None when idle or unknown."""
         record = self._engine.state.metadata.get(identity)
         return None if record is None else self._engine.state.current_operation(record)
 
+    @typed
     def subscribe(self, callback: Callable[[Identity], None]) -> Callable[[], None]:
         """Call `callback(identity)` after each publication, a hint; returns how to stop it."""
         return self._engine.subscribe(callback)
 
     # --- leases -----------------------------------------------------------------------------------
 
+    @typed
     async def acquire_lease(
         self, *, identity: Identity, expected_metadata_generation: int, holder: str, ttl_ms: int
     ) -> RevisionLease:
@@ -271,6 +285,7 @@ class WeightMetadataStore:
             LEASE,
         )
 
+    @typed
     async def renew_lease(
         self, *, lease_id: int, ttl_ms: int, tenant_id: str = DEFAULT_TENANT
     ) -> RevisionLease:
@@ -286,6 +301,7 @@ class WeightMetadataStore:
             LEASE,
         )
 
+    @typed
     async def release_lease(self, *, lease_id: int, tenant_id: str = DEFAULT_TENANT) -> None:
         """Release (CONTRACT 3.7); an unknown id is a success."""
         await self._engine.mutate(
@@ -294,6 +310,7 @@ class WeightMetadataStore:
             LEASE,
         )
 
+    @typed
     async def expire_leases(self, *, identity: Identity | None = None) -> tuple[RevisionLease, ...]:
         """Erase the leases that are dead now, of one revision or of all; gives those erased.
 
@@ -307,6 +324,7 @@ class WeightMetadataStore:
 
     # --- operations -------------------------------------------------------------------------------
 
+    @typed
     async def start_residency_operation(
         self,
         *,
@@ -328,6 +346,7 @@ class WeightMetadataStore:
             OPERATION,
         )
 
+    @typed
     async def start_repair(
         self,
         *,
@@ -351,6 +370,7 @@ class WeightMetadataStore:
             OPERATION,
         )
 
+    @typed
     async def update_progress(
         self,
         *,
@@ -376,6 +396,7 @@ class WeightMetadataStore:
             OPERATION,
         )
 
+    @typed
     async def finish_operation(
         self, *, operation_id: int, observed_residency: Residency
     ) -> ResidencyOperation:
@@ -396,6 +417,7 @@ class WeightMetadataStore:
 
     # --- deletion, observation --------------------------------------------------------------------
 
+    @typed
     async def delete_revision(
         self, *, identity: Identity, expected_metadata_generation: int
     ) -> RevisionMetadata:
@@ -409,6 +431,7 @@ class WeightMetadataStore:
             ),
         )
 
+    @typed
     async def finish_delete(
         self, *, identity: Identity, expected_metadata_generation: int
     ) -> RevisionMetadata:
@@ -426,6 +449,7 @@ class WeightMetadataStore:
         self.directory.forget(payload_group_id(identity))
         return _kept(record)
 
+    @typed
     async def publish_observation(
         self,
         *,
@@ -452,14 +476,17 @@ class WeightMetadataStore:
         """The weight state of one moment (CONTRACT 3.18)."""
         return await self._snapshots.export()
 
+    @typed
     async def restore_snapshot(self, snapshot: Snapshot) -> None:
         """Replace the weight state, all or nothing (CONTRACT 3.18); objects stay as they are."""
         await self._snapshots.restore(snapshot)
 
+    @typed
     async def save_archive(self, path: str | os.PathLike[str]) -> Archive:
         """Write a snapshot file of state and object directory; durable when it returns."""
         return await self._snapshots.save(Path(path))
 
+    @typed
     async def restore_archive(self, path: str | os.PathLike[str]) -> Archive:
         """Replace state and object directory by those of a snapshot file, all or nothing."""
         archive = await self._snapshots.load(Path(path))
