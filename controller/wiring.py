@@ -25,6 +25,7 @@ from weightctl.controller.ports import TierContext
 from weightctl.controller.runtime.admission import TierLimits
 from weightctl.controller.runtime.controller import Controller
 from weightctl.controller.runtime.observer import ObserverOptions
+from weightctl.controller.runtime.limits import TokenBucket
 from weightctl.controller.runtime.settings import ResyncOptions, RuntimeSettings
 from weightctl.controller.runtime.silent import SilentTier
 from weightctl.controller.store.reading import read_state
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
     from weightctl.controller.api import documents as doc
     from weightctl.controller.config.loading import Config, TierConfig
-    from weightctl.controller.ports import Tier, TierFactory
+    from weightctl.controller.ports import Clock, Limiter, Tier, TierFactory
 
 TIER_GROUP = "weightctl.tiers"
 _log = logging.getLogger(__name__)
@@ -147,6 +148,7 @@ async def open_app(config: Config, *, loop: bool) -> AsyncIterator[App]:
         )
 
 
+                limits=_bandwidths(config, clock) if controller is None else controller.bandwidths,
 def runtime_settings(config: Config) -> RuntimeSettings:
     """The sections `run`, `resync`, `observer` and the limits of each tier."""
     return RuntimeSettings(
@@ -155,6 +157,16 @@ def runtime_settings(config: Config) -> RuntimeSettings:
         observer=ObserverOptions(**config.section("observer")),
         tiers={tier.name: TierLimits(**tier.limits) for tier in config.tiers},
     )
+def _bandwidths(config: Config, clock: Clock) -> dict[str, Limiter]:
+    """The bandwidth of each tier where no loop has them."""
+    limits = runtime_settings(config).tiers
+    return {
+        name: TokenBucket(clock, limit.bandwidth_bytes_per_s)
+        for name, limit in limits.items()
+        if limit.bandwidth_bytes_per_s is not None
+    }
+
+
 
 
 def reload(app: App, config: Config) -> None:

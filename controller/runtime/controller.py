@@ -16,7 +16,7 @@ from weightctl.controller.core.identity import Identity
 from weightctl.controller.core.plan import Plan
 from weightctl.controller.core.policy import Policy
 from weightctl.controller.core.records import Availability, RevisionLease, RevisionMetadata
-from weightctl.controller.ports import Clock, Entropy, Tier
+from weightctl.controller.ports import Clock, Entropy, Limiter, Tier
 from weightctl.controller.runtime.admission import TierLimits
 from weightctl.controller.runtime.conditions import Condition, ConditionBoard, ConditionType
 from weightctl.controller.runtime.dispatch import Dispatch
@@ -288,6 +288,11 @@ class Controller:
     def conditions(self, identity: Identity) -> tuple[Condition, ...]:
         """What is to be said of a revision; empty when it has converged or was not looked at."""
         return self._board.of(identity)
+
+    @property
+    def bandwidths(self) -> Mapping[str, Limiter]:
+        """The bandwidth of every tier, for others who move bytes beside the loop."""
+        return self._dispatch.buckets
 
     def set_limits(self, limits: Mapping[str, TierLimits]) -> None:
         """Replace tier limits while running."""

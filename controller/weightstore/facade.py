@@ -21,10 +21,10 @@ from weightctl.controller.weightstore.targets import Into, IntoArrays
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from weightctl.controller.core.identity import Identity
-    from weightctl.controller.ports import Clock, Entropy, Tier
+    from weightctl.controller.ports import Clock, Entropy, Limiter, Tier
     from weightctl.controller.store.store import WeightMetadataStore
     from weightctl.controller.weightstore.mover import LoadReport
     from weightctl.controller.weightstore.options import ProgressCallback
@@ -47,12 +47,15 @@ class WeightStore:
         clock: Clock,
         entropy: Entropy,
         options: WeightStoreOptions | None = None,
+        limits: Mapping[str, Limiter] | None = None,
     ) -> None:
+        """`limits`: the bandwidth of tiers by name; a tier without one is as fast as it is."""
         self._store = store
         self._tiers = tuple(tiers)
         self._clock = clock
         self._entropy = entropy
         self._options = options or WeightStoreOptions()
+        self._limits = limits or {}
 
     async def put(
         self,
@@ -74,7 +77,14 @@ class WeightStore:
         """
         _require_text(identity)
         async with opened(source) as model:
-            importer = Import(self._store, self._tiers, self._clock, self._options, progress)
+            importer = Import(
+                self._store,
+                self._tiers,
+                clock=self._clock,
+                options=self._options,
+                limits=self._limits,
+                progress=progress,
+            )
             return await importer.run(identity, model, tiers)
 
     async def load(
@@ -119,7 +129,11 @@ class WeightStore:
             progress=progress,
         )
         loader = Loader(
-            store=self._store, tiers=self._tiers, clock=self._clock, options=self._options
+            store=self._store,
+            tiers=self._tiers,
+            clock=self._clock,
+            options=self._options,
+            limits=self._limits,
         )
         return await loader.run(record, request)
 

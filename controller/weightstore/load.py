@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from weightctl.controller.core.manifest import StoredWeightManifest
     from weightctl.controller.core.observation import Member, Members
     from weightctl.controller.core.records import RevisionMetadata
-    from weightctl.controller.ports import Clock, Tier
+    from weightctl.controller.ports import Clock, Limiter, Tier
     from weightctl.controller.store.store import WeightMetadataStore
     from weightctl.controller.weightstore.options import ProgressCallback, WeightStoreOptions
 
@@ -65,6 +65,8 @@ class Loader:
     clock: Clock
     options: WeightStoreOptions
 
+    limits: Mapping[str, Limiter]
+    """The bandwidth of each tier that has one, by its name."""
     async def run(self, record: RevisionMetadata, request: LoadRequest) -> LoadReport:
         """See `WeightStore.load` for errors."""
         report = LoadReport(record=record)
@@ -83,6 +85,7 @@ class Loader:
                 workers=self.options.workers,
                 verify=request.verify,
                 progress=request.progress,
+                limits=self.limits,
                 keeper=keeper,
                 replicas=await self._look(_objects(record, plan, members)),
                 report=report,
@@ -107,7 +110,7 @@ class Loader:
             raise _not_held(record, key, f"it has {member.size_bytes} bytes")
 
         async def read(tier: Tier) -> StoredWeightManifest:
-            raw = await _read_whole(tier, member)
+            raw = await _read_whole(tier, member, self.limits.get(tier.profile.name))
             return await to_thread.run_sync(read_manifest, record, raw)
 
         return await (await self._look([member])).from_best(member, read)
@@ -155,7 +158,7 @@ def _select(record: RevisionMetadata, members: Members, ends: Mapping[str, int])
     return selected
 
 
-async def _read_whole(tier: Tier, member: Member) -> bytes:
+async def _read_whole(tier: Tier, member: Member, limit: Limiter | None) -> bytes:
     content = bytearray(member.size_bytes)
     view = memoryview(content)
     async with tier.open(member) as reader:
@@ -166,7 +169,10 @@ async def _read_whole(tier: Tier, member: Member) -> bytes:
                 "`weightctl repair` replaces the replica from a good one",
             )
         for start in range(0, len(view), PIECE_BYTES):
-            await reader.read_into(start, view[start : start + PIECE_BYTES])
+            piece = view[start : start + PIECE_BYTES]
+            if limit is not None:
+                await limit.charge(len(piece))
+            await reader.read_into(start, piece)
     return bytes(content)
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from weightctl.controller.core.ranges import ObjectRead, Target
     from weightctl.controller.core.records import RevisionMetadata
-    from weightctl.controller.ports import Tier
+    from weightctl.controller.ports import Limiter, Tier
     from weightctl.controller.weightstore.lease_keeper import LeaseKeeper
     from weightctl.controller.weightstore.options import ProgressCallback
     from weightctl.controller.weightstore.replicas import Replicas
@@ -63,6 +63,7 @@ class Mover:
 
     workers: int
     verify: bool
+    limits: Mapping[str, Limiter]
     progress: ProgressCallback | None
     keeper: LeaseKeeper
     replicas: Replicas
@@ -81,7 +82,8 @@ class Mover:
         async def fetch(job: ObjectJob) -> None:
             async def read(tier: Tier) -> tuple[str, bool]:
                 self.keeper.check()
-                return tier.profile.name, await transfer.copy(job, tier)
+                name = tier.profile.name
+                return name, await transfer.copy(job, tier, self.limits.get(name))
 
             name, verified = await self.replicas.from_best(job.member, read)
             self._count(name, job.nbytes, verified=verified)

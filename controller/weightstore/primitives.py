@@ -42,9 +42,9 @@ from weightctl.controller.ports import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from weightctl.controller.ports import Clock, Fence, Outcome, StoreItem, Tier
+    from weightctl.controller.ports import Clock, Fence, Limiter, Outcome, StoreItem, Tier
     from weightctl.controller.weightstore.options import WeightStoreOptions
 
 BACKOFF_S = 0.2
@@ -58,6 +58,12 @@ class Hands:
     clock: Clock
     options: WeightStoreOptions
     fence: Fence
+    limits: Mapping[str, Limiter]
+    """The bandwidth of each tier that has one, by its name."""
+
+    def limit(self, tier: Tier) -> Limiter | None:
+        """The tier's bandwidth; the other end of an import is a source outside of every tier."""
+        return self.limits.get(tier.profile.name)
 
 
 def as_members(group_id: str, members: Sequence[Member]) -> Members:
@@ -113,7 +119,8 @@ async def store_all(
     left = list(members)
     moved_bytes = 0
     for attempt in range(hands.options.attempts):
-        outcomes = await tier.store([item_of(member) for member in left], hands.fence)
+        items = [item_of(member) for member in left]
+        outcomes = await tier.store(items, hands.fence, limit=hands.limit(tier))
         again = _unfinished(tier, left, outcomes)
         moved_bytes += sum(one.moved_bytes for one in outcomes if isinstance(one, Done))
         if not again:
@@ -127,7 +134,8 @@ async def verify_all(tier: Tier, members: Sequence[Member], hands: Hands) -> Non
     """Read every member back from the tier and compare digests.  Raises what cannot pass."""
     left = list(members)
     for attempt in range(hands.options.attempts):
-        again = _unfinished(tier, left, await tier.verify(left))
+        outcomes = await tier.verify(left, limit=hands.limit(tier))
+        again = _unfinished(tier, left, outcomes)
         if not again:
             return
         await _pause(hands, attempt, [outcome for _, outcome in again])

@@ -45,10 +45,10 @@ from weightctl.controller.weightstore.primitives import (
 from weightctl.controller.weightstore.upload import Upload, checked_draft
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from weightctl.controller.core.identity import Identity
-    from weightctl.controller.ports import Clock, StoreItem, Tier
+    from weightctl.controller.ports import Clock, Limiter, StoreItem, Tier
     from weightctl.controller.store.store import WeightMetadataStore
     from weightctl.controller.weightstore.layout import ImportLayout
     from weightctl.controller.weightstore.options import ProgressCallback, WeightStoreOptions
@@ -76,14 +76,17 @@ class Import:
         self,
         store: WeightMetadataStore,
         tiers: Sequence[Tier],
+        *,
         clock: Clock,
         options: WeightStoreOptions,
+        limits: Mapping[str, Limiter],
         progress: ProgressCallback | None,
     ) -> None:
         self._store = store
         self._tiers = tiers
         self._clock = clock
         self._options = options
+        self._limits = limits
         self._progress = progress
 
     async def run(
@@ -132,7 +135,7 @@ class Import:
             operation_id=0,
             generation=upload.record.metadata_generation,
         )
-        hands = Hands(clock=self._clock, options=self._options, fence=fence)
+        hands = Hands(clock=self._clock, options=self._options, fence=fence, limits=self._limits)
         moved: list[int] = []
 
         async def guard() -> None:

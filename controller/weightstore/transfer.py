@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from weightctl.controller.core.observation import Member
     from weightctl.controller.core.ranges import ObjectRead, RangePlan
-    from weightctl.controller.ports import RangedReader, Tier
+    from weightctl.controller.ports import Limiter, RangedReader, Tier
 
 LOCAL_CHUNK_BYTES = 1024 * 1024
 """Fits a processor's cache, so that hashing right after reading costs no second trip to memory."""
@@ -92,32 +92,39 @@ class Transfer:
     between: Callable[[int], None]
     """Called on the loop after each step with its bytes; may raise to stop."""
 
-    async def copy(self, job: ObjectJob, tier: Tier) -> bool:
+    async def copy(self, job: ObjectJob, tier: Tier, limit: Limiter | None = None) -> bool:
         """Copy one object's ranges from `tier`; True when its digest was checked.
 
-        Raises a ReconcileError for the replica's fault, TargetError for the destination's.
+        `limit` is charged before bytes are read.  Raises a ReconcileError for the replica's fault,
+        TargetError for the destination's.
         """
         if not (self.verify and job.whole):
-            await self._copy(job, tier, None)
+            await self._copy(job, tier, limit, None)
             return False
         with ObjectDigest(job.member.size_bytes) as digest:
-            await self._copy(job, tier, digest)
+            await self._copy(job, tier, limit, digest)
             if digest.digest() != job.member.sha256:
                 raise _wrong(job.member, tier, f"its bytes have SHA-256 {digest.digest().hex()}")
         return True
 
-    async def _copy(self, job: ObjectJob, tier: Tier, digest: ObjectDigest | None) -> None:
+    async def _copy(
+        self, job: ObjectJob, tier: Tier, limit: Limiter | None, digest: ObjectDigest | None
+    ) -> None:
         async with tier.open(job.member) as reader:
             if reader.size_bytes != job.member.size_bytes:
                 raise _wrong(job.member, tier, f"it has {reader.size_bytes} bytes")
             descriptor = reader.fileno()
             if descriptor is None:
-                await self._copy_remote(job, reader, digest)
+                await self._copy_remote(job, reader, limit, digest)
             else:
-                await self._copy_local(job, descriptor, digest)
+                await self._copy_local(job, descriptor, limit, digest)
 
     async def _copy_remote(
-        self, job: ObjectJob, reader: RangedReader, digest: ObjectDigest | None
+        self,
+        job: ObjectJob,
+        reader: RangedReader,
+        limit: Limiter | None,
+        digest: ObjectDigest | None,
     ) -> None:
         scratch = _scratch(job, PIECE_BYTES)
         for chunk in self._chunks(job, PIECE_BYTES):
@@ -125,33 +132,45 @@ class Transfer:
             direct = buffer is not None
             if buffer is None:
                 buffer = scratch[: chunk.nbytes]
+            await _charge(limit, chunk.nbytes)
             await reader.read_into(chunk.offset, buffer)
             if digest is not None or not direct:
                 await to_thread.run_sync(self._land_and_wait, chunk, buffer, direct, digest)
             self.between(chunk.nbytes)
 
     async def _copy_local(
-        self, job: ObjectJob, descriptor: int, digest: ObjectDigest | None
+        self,
+        job: ObjectJob,
+        descriptor: int,
+        limit: Limiter | None,
+        digest: ObjectDigest | None,
     ) -> None:
         chunks = self._chunks(job, LOCAL_CHUNK_BYTES)
         ring = [_scratch(job, LOCAL_CHUNK_BYTES) for _ in range(RING if digest else 1)]
-        while moved := await to_thread.run_sync(self._hop, descriptor, chunks, ring, digest):
+        left = job.nbytes
+        while left > 0:
+            asked = min(left, HOP_BYTES if limit is None else PIECE_BYTES)
+            await _charge(limit, asked)
+            moved = await to_thread.run_sync(self._hop, descriptor, asked, chunks, ring, digest)
+            await _charge(limit, moved - asked)  # the last chunk may reach further
+            left -= moved
             self.between(moved)
 
     def _hop(
         self,
         descriptor: int,
+        asked: int,
         chunks: Iterator[Chunk],
         ring: Sequence[memoryview],
         digest: ObjectDigest | None,
     ) -> int:
-        """Move the next chunks, up to HOP_BYTES, in this thread; returns the bytes moved.
+        """Move the next chunks, `asked` bytes or a little more, in this thread; returns how many.
 
         At most as many buffers as the ring has are with the digest at a time.
         """
         moved = turn = 0
         waits: deque[Wait] = deque()
-        while moved < HOP_BYTES and (chunk := next(chunks, None)) is not None:
+        while moved < asked and (chunk := next(chunks, None)) is not None:
             if len(waits) == len(ring):
                 waits.popleft()()
             buffer = self._direct(chunk)
@@ -239,6 +258,11 @@ def _split(read: ObjectRead, moves: Sequence[Move], step: int) -> Iterator[Chunk
             cut.append(Move(low - start, space, position + low - source, high - low))
         yield Chunk(start, stop - start, cut)
         active = [move for move in active if move.source + move.nbytes > stop]
+
+
+async def _charge(limit: Limiter | None, size_bytes: int) -> None:
+    if limit is not None and size_bytes:
+        await limit.charge(size_bytes)
 
 
 def _scratch(job: ObjectJob, size_bytes: int) -> memoryview:

@@ -112,6 +112,8 @@ class PlainTier:
         self, batch: Sequence[StoreItem], fence: Fence, *, limit: Limiter | None = None
     ) -> Sequence[Outcome]:
         self.fences.append(fence)
+        for item in batch if limit is not None else ():
+            await limit.charge(item.member.size_bytes)
         return [await self._store(item) for item in batch]
 
     async def _store(self, item: StoreItem) -> Outcome:
@@ -160,6 +162,8 @@ class PlainTier:
     ) -> Sequence[Outcome]:
         outcomes: list[Outcome] = []
         for member in batch:
+            if limit is not None:
+                await limit.charge(member.size_bytes)
             got = hashlib.sha256(self.content.get(member.key, b"")).digest()
             same = got == member.sha256
             outcomes.append(Done() if same else Corrupt(expected=member.sha256, got=got))

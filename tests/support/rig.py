@@ -1,6 +1,6 @@
 """A real metadata store, two plain tiers and a weight store over them, for one test."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ from tests.support.plain_tier import PlainTier
 from tests.support.virtual_time import SeededEntropy, VirtualClock
 from weightctl.controller.core.identity import Identity, manifest_key
 from weightctl.controller.core.records import Availability
+from weightctl.controller.ports import Limiter
 from weightctl.controller.store.store import WeightMetadataStore
 from weightctl.controller.weightstore.facade import WeightStore
 from weightctl.controller.weightstore.options import WeightStoreOptions
@@ -46,7 +47,13 @@ class Rig:
 
 
 @asynccontextmanager
-async def rig(folder: Path, *, payload_bytes: int = 2000, workers: int = 2) -> AsyncIterator[Rig]:
+async def rig(
+    folder: Path,
+    *,
+    payload_bytes: int = 2000,
+    workers: int = 2,
+    limits: Mapping[str, Limiter] | None = None,
+) -> AsyncIterator[Rig]:
     """Open everything in `folder`; the model is not imported yet."""
     clock, entropy = VirtualClock(), SeededEntropy(1)
     model = random_tensors()
@@ -59,6 +66,7 @@ async def rig(folder: Path, *, payload_bytes: int = 2000, workers: int = 2) -> A
             clock=clock,
             entropy=entropy,
             options=WeightStoreOptions(payload_bytes=payload_bytes, workers=workers),
+            limits=limits,
         )
         yield Rig(store, hot, cold, weights, clock, folder, model, source)
 

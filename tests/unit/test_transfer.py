@@ -40,6 +40,16 @@ class Memory:
         self.space[position : position + len(data)] = data
 
 
+class Charges:
+    """A bandwidth that only counts."""
+
+    def __init__(self) -> None:
+        self.charged: list[int] = []
+
+    async def charge(self, size_bytes: int) -> None:
+        self.charged.append(size_bytes)
+
+
 class OneTier:
     """A tier of which only `open` is used: from a descriptor or piece by piece."""
 
@@ -94,6 +104,7 @@ def move(
     *,
     local: bool,
     recorded: Objects | None = None,
+    limit: Charges | None = None,
 ) -> list[bool]:
     """Carry out a whole plan; give which objects were verified against what is recorded."""
     with closing(OneTier(objects, local=local)) as opened:
@@ -103,7 +114,9 @@ def move(
         )
 
         async def run() -> list[bool]:
-            return [await transfer.copy(job, tier) for job in jobs(plan, recorded or objects)]
+            return [
+                await transfer.copy(job, tier, limit) for job in jobs(plan, recorded or objects)
+            ]
 
         return asyncio.run(run())
 
@@ -115,6 +128,7 @@ def move(
     overlap_bytes=st.sampled_from([0, 1 << 30]),
     local=st.booleans(),
     windows=st.booleans(),
+    limited=st.booleans(),
 )
 def test_every_way_of_moving_gives_the_same_bytes(
     *,
@@ -124,8 +138,10 @@ def test_every_way_of_moving_gives_the_same_bytes(
     overlap_bytes: int,
     local: bool,
     windows: bool,
+    limited: bool,
 ) -> None:
     described, objects, arrays = model
+    limit = Charges() if limited else None
     wanted = [TensorSlice(tensor_id=tensor.tensor_id) for tensor in described.tensors]
     plan = plan_ranges(described, wanted, gap_bytes=gap_bytes)
     destination = Memory(plan, windows=windows)
@@ -134,7 +150,10 @@ def test_every_way_of_moving_gives_the_same_bytes(
         patch.setattr(module, "LOCAL_CHUNK_BYTES", chunk_bytes)
         patch.setattr(module, "HOP_BYTES", 7 * chunk_bytes)
         patch.setattr(digesting, "OVERLAP_BYTES", overlap_bytes)
-        verified = move(plan, objects, destination, local=local)
+        verified = move(plan, objects, destination, local=local, limit=limit)
+    if limit is not None:
+        assert sum(limit.charged) == plan.read_bytes
+        assert max(limit.charged, default=0) <= max(chunk_bytes, 1)
     assert bytes(destination.space) == b"".join(values.tobytes() for values in arrays)
     assert verified == [job.whole for job in jobs(plan, objects)]
 
