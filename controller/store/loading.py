@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from weightctl.controller.core.oplog import Payload
+    from weightctl.controller.store.damage import Damage
 
 _CHUNK_ROWS = 1024
 _ROW_TYPES = [int, int, int, bytes, str, bytes, int]
@@ -59,6 +60,7 @@ class Loaded:
     damage: StateDirectoryError | None = None
     last_group_number: int = 0
     tier_epochs: dict[str, str] = field(default_factory=dict)
+    damaged_replicas: Damage = field(default_factory=dict)
 
 
 class DamageError(Exception):

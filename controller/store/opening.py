@@ -20,6 +20,8 @@ from weightctl.controller.errors import StateDirectoryError
 from weightctl.controller.store import watermark
 from weightctl.controller.store.commit import Files, Tail
 from weightctl.controller.store.connection import StoreConnection, connect
+from weightctl.controller.store.damage import SQL as DAMAGE
+from weightctl.controller.store.damage import Damage, read_damage
 from weightctl.controller.store.database import (
     BAD_FILE,
     DATABASE_NAME,
@@ -58,6 +60,7 @@ class OpenDirectory:
     last_group_number: int
     """Highest number of an object group."""
     tier_epochs: dict[str, str]
+    damage: Damage
 
 
 @asynccontextmanager
@@ -90,6 +93,7 @@ async def open_directory(
             state=loaded.state,
             last_group_number=loaded.last_group_number,
             tier_epochs=loaded.tier_epochs,
+            damage=loaded.damaged_replicas,
         )
 
 
@@ -120,6 +124,7 @@ def _load(connection: sqlite3.Connection, path: Path, fresh: Header) -> Loaded:
         loaded = load_state(connection, path)
         loaded.last_group_number = check_directory(connection, path)
         loaded.tier_epochs = read_epochs(connection)
+        loaded.damaged_replicas = read_damage(connection)
     except BAD_FILE as error:
         raise _unopenable(path, error) from error
     if loaded.damage is not None:
@@ -137,6 +142,7 @@ def _next_term(connection: sqlite3.Connection, path: Path, header: Header) -> He
     try:
         connection.execute("BEGIN IMMEDIATE")
         write_header(connection, following)
+        connection.execute(DAMAGE["create"])  # directories of the first days have no such table
         connection.execute("COMMIT")
     except BAD_FILE as error:
         raise _unopenable(path, error) from error

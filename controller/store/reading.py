@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from weightctl.controller.core.identity import DEFAULT_TENANT
 from weightctl.controller.errors import StateDirectoryError
 from weightctl.controller.store import watermark
+from weightctl.controller.store.damage import by_group, read_damage
 from weightctl.controller.store.database import (
     BAD_FILE,
     DATABASE_NAME,
@@ -28,9 +29,11 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterator
 
+    from weightctl.controller.core.damage import DamagedReplica
     from weightctl.controller.core.identity import Identity
     from weightctl.controller.core.observation import Members
     from weightctl.controller.core.state import WeightState
+    from weightctl.controller.store.damage import Damage
     from weightctl.controller.store.evidence import EvidenceRow
 
 
@@ -39,6 +42,7 @@ class StoredState:
 
     def __init__(self, connection: sqlite3.Connection, loaded: Loaded, problem: str) -> None:
         self._connection = connection
+        self._damage: dict[str, Damage] | None = None
         self.state: WeightState = loaded.state
         self.holder = loaded.header.store_id
         """The store's uuid."""
@@ -61,6 +65,12 @@ class StoredState:
     def evidence(self, identity: Identity) -> tuple[EvidenceRow, ...]:
         """The justified drops kept for a revision, oldest first.  Raises StateDirectoryError."""
         return read_evidence(self._connection, identity)
+
+    def damage(self, group_id: str) -> tuple[DamagedReplica, ...]:
+        """The damaged replicas of a group, oldest verdict first.  Raises StateDirectoryError."""
+        if self._damage is None:
+            self._damage = by_group(read_damage(self._connection))
+        return tuple(self._damage.get(group_id, {}).values())
 
     def tier_epochs(self) -> dict[str, str]:
         """The last seen epoch by tier name."""

@@ -21,6 +21,7 @@ from weightctl.controller.core.records import LIST_LIMIT_DEFAULT, Availability
 from weightctl.controller.errors import InvariantViolationError
 from weightctl.controller.ports import Fence
 from weightctl.controller.store.arguments import typed
+from weightctl.controller.store.damage import DamageBook, verdicts_removal
 from weightctl.controller.store.directory import Directory, removal_of
 from weightctl.controller.store.engine import LEASE, METADATA, OPERATION, Engine
 from weightctl.controller.store.evidence import EvidenceBook, TierEpochs
@@ -66,6 +67,7 @@ class WeightMetadataStore:
         fence = Fence(holder=self.holder, term=self.term, operation_id=0, generation=0)
         self.objects = PlainObjects(engine, opened.reader, table, self.directory, fence)
         self.evidence = EvidenceBook(engine, opened.reader)
+        self.damage = DamageBook(engine, opened.damage)
         self.tier_epochs = TierEpochs(engine, opened.tier_epochs)
 
     @classmethod
@@ -435,7 +437,7 @@ class WeightMetadataStore:
     async def finish_delete(
         self, *, identity: Identity, expected_metadata_generation: int
     ) -> RevisionMetadata:
-        """FinishDelete (CONTRACT 3.15); the group leaves the directory in the same commit."""
+        """FinishDelete (CONTRACT 3.15); group and verdicts leave in the same commit."""
         record = await self._engine.mutate(
             identity,
             partial(
@@ -444,9 +446,10 @@ class WeightMetadataStore:
                 expected_metadata_generation=expected_metadata_generation,
             ),
             METADATA,
-            removal_of(identity),
+            [*removal_of(identity), verdicts_removal(identity)],
         )
         self.directory.forget(payload_group_id(identity))
+        self.damage.group_removed(payload_group_id(identity))
         return _kept(record)
 
     @typed
