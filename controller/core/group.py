@@ -130,12 +130,21 @@ def _validate_payloads(identity: Identity, reference: ManifestReference, members
         )
 
 
-def is_managed(state: WeightState, group_id: str) -> bool:
-    """Whether the group belongs to a revision in any state, tombstones included (CONTRACT 6)."""
-    return group_id in state.groups
+def owner_of(state: WeightState, tenant_id: str, group_id: str) -> Identity | None:
+    """The revision, in any state, tombstones included, that manages a tenant's group (CONTRACT 6).
 
-
-def may_change_members(state: WeightState, group_id: str) -> bool:
-    """Whether members may be written: the group is not managed, or its revision is IMPORTING."""
+    Groups are scoped by tenant: under one name, that of another tenant is another group.
+    """
     identity = state.groups.get(group_id)
+    return identity if identity is not None and identity.tenant_id == tenant_id else None
+
+
+def is_managed(state: WeightState, tenant_id: str, group_id: str) -> bool:
+    """Whether a tenant's group belongs to a revision."""
+    return owner_of(state, tenant_id, group_id) is not None
+
+
+def may_change_members(state: WeightState, tenant_id: str, group_id: str) -> bool:
+    """Whether members may be written: the group is not managed, or its revision is IMPORTING."""
+    identity = owner_of(state, tenant_id, group_id)
     return identity is None or state.metadata[identity].availability == Availability.IMPORTING

@@ -15,6 +15,7 @@ from weightctl.controller.core.group import GroupSnapshot
 from weightctl.controller.core.identity import Identity
 from weightctl.controller.core.records import (
     Availability,
+    DataType,
     ManifestReference,
     Residency,
     Snapshot,
@@ -45,8 +46,10 @@ _FITS: Mapping[str, Callable[[object], bool]] = {
     "Snapshot": lambda value: isinstance(value, Snapshot),
     "str | os.PathLike[str]": lambda value: isinstance(value, str | os.PathLike),
     "Callable[[Identity], None]": callable,
+    "bytes": lambda value: type(value) is bytes,
+    "DataType": lambda value: type(value) is DataType,
 }
-"""By annotation, as it is written in the method."""
+"""By annotation, as it is written in the method or the record."""
 
 
 def typed(method: Callable[P, R]) -> Callable[P, R]:
@@ -81,3 +84,12 @@ def typed(method: Callable[P, R]) -> Callable[P, R]:
         return await cast("Awaitable[object]", method(*args, **named))
 
     return cast("Callable[P, R]", awaited)
+
+
+def mistyped_field(record: object) -> str | None:
+    """The first field of a record that has not its declared type, as text for people, or None."""
+    for name, wanted in type(record).__annotations__.items():
+        value = getattr(record, name)
+        if not _FITS[wanted](value):
+            return f"its {name} must be {wanted}, not {type(value).__name__}"
+    return None

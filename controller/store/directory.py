@@ -19,6 +19,7 @@ from weightctl.controller.core.identity import (
 from weightctl.controller.core.observation import Members
 from weightctl.controller.core.records import Availability, DataType
 from weightctl.controller.core.refusals import conflict, invalid, not_found
+from weightctl.controller.store.arguments import mistyped_field
 from weightctl.controller.store.group_batches import read_members_of
 from weightctl.controller.store.object_table import removed_group
 from weightctl.controller.store.rows import ObjectRow, object_problem, read_members
@@ -87,6 +88,8 @@ class Directory:
     async def members(self, group_id: str) -> Members:
         """Every member in key order, empty for an unknown group.
 
+        Of a group that no revision manages: what the default tenant put there.
+
         Raises StateDirectoryError when the rows are not those that were written.
         """
         cached = self._cache.get(group_id)
@@ -97,7 +100,7 @@ class Directory:
         owner = self._engine.state.groups.get(group_id)
         tenant_id = DEFAULT_TENANT if owner is None else owner.tenant_id
         members = await self._reader.run(read_members, tenant_id, group_id)
-        if changes == self._changes:
+        if changes == self._changes and owner is not None:  # whose group it will be is not known
             self._remember(members)
         return members
 
@@ -176,6 +179,9 @@ def _checked_rows(identity: Identity, members: Sequence[Member]) -> list[ObjectR
     group_id = payload_group_id(identity)
     rows: dict[bytes, ObjectRow] = {}
     for member in members:
+        problem = mistyped_field(member)
+        if problem is not None:
+            raise invalid(f"a member of {identity}", problem)
         row = member_row(member)
         problem = object_problem(identity.tenant_id, group_id, row)
         if member.group_id != group_id:

@@ -3,6 +3,7 @@
 Plain objects live beside managed groups, as a cache: they may be removed, evicted and cleared at
 any time. Members of a managed group never are, whatever state its revision is in; each path refuses
 them or skips them, and judges by the group that an object is in, not only by the one that a caller
+names. Groups are scoped by tenant: another tenant's object is never a member, whatever group it
 names. A row is durable before its bytes are written and goes after them, so no byte is unaccounted
 for.
 """
@@ -14,13 +15,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from weightctl.controller.core.group import is_managed, may_change_members
+from weightctl.controller.core.group import is_managed, may_change_members, owner_of
 from weightctl.controller.core.identity import DEFAULT_TENANT, text_bytes
 from weightctl.controller.core.observation import Member, MemberState
 from weightctl.controller.core.records import DataType
 from weightctl.controller.core.refusals import conflict, invalid, not_found
 from weightctl.controller.errors import CapacityError, ManagedGroupError, WeightctlError
 from weightctl.controller.ports import NoCapacity, StoreItem
+from weightctl.controller.store.arguments import mistyped_field
 from weightctl.controller.store.locks import KeyedLocks
 from weightctl.controller.store.replicas import (
     Replica,
@@ -102,15 +104,15 @@ class PlainObjects:
     async def put(self, item: PlainObject, tier: Tier, open_source: Source) -> None:
         """Store an object; the same content again is a no-op.
 
-        Into a managed group only while it is IMPORTING, as a member.  Evicts plain objects of the
-        tier when it is full.  Raises ManagedGroupError, INVALID_ARGUMENT, CONFLICT for other
-        content under the key, CapacityError, TransientError.
+        Into a managed group of its tenant only while it is IMPORTING, as a member.  Evicts plain
+        objects of the tier when it is full.  Raises ManagedGroupError, INVALID_ARGUMENT, CONFLICT
+        for other content under the key, CapacityError, TransientError.
         """
-        problem = object_problem(item.tenant_id, item.group_id, item.row())
+        problem = mistyped_field(item) or object_problem(item.tenant_id, item.group_id, item.row())
         if problem is not None:
             raise invalid(f"object {item.key!r:.200}", problem)
-        owner = self._engine.state.groups.get(item.group_id)
-        if not may_change_members(self._engine.state, item.group_id):
+        owner = owner_of(self._engine.state, item.tenant_id, item.group_id)
+        if not may_change_members(self._engine.state, item.tenant_id, item.group_id):
             raise _managed(item.key, item.group_id)
         stored = (item.tenant_id, item.group_id, item.row())
         if owner is not None:
@@ -137,7 +139,7 @@ class PlainObjects:
             known = (await self._table.find(tenant_id, [row.key])).get(row.key)
             if known == (group_id, row):
                 return []
-            if known is not None and is_managed(self._engine.state, known[0]):
+            if known is not None and is_managed(self._engine.state, tenant_id, known[0]):
                 raise _managed(key_of(stored), known[0])
             if known is not None:
                 raise conflict(f"object {key_of(stored)}", "it exists with other content or group")
@@ -279,7 +281,7 @@ class PlainObjects:
         groups = [
             group
             for group in await self._reader.run(all_groups)
-            if tenant_id in {None, group[1]} and not is_managed(self._engine.state, group[2])
+            if tenant_id in {None, group[1]} and not is_managed(self._engine.state, *group[1:])
         ]
         return await self._reader.run(objects_of, groups)
 
@@ -294,7 +296,7 @@ class PlainObjects:
             located = found.get(text_bytes(key))
             if located is None:
                 results[key] = not_found(f"object {key} of tenant {tenant_id!r}")
-            elif is_managed(self._engine.state, located[0]):
+            elif is_managed(self._engine.state, tenant_id, located[0]):
                 results[key] = _managed(key, located[0])
             else:
                 plain.append((tenant_id, *located))

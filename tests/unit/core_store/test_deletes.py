@@ -112,7 +112,7 @@ def test_a_delete_ends_in_a_tombstone_whose_group_stays_managed() -> None:
         4,
     )
     assert record.manifest == ready().manifest
-    assert is_managed(world.state, GROUP)
+    assert is_managed(world.state, ID.tenant_id, GROUP)
     refuses(ErrorCode.CONFLICT, world.begin)
 
 
@@ -148,22 +148,25 @@ def test_groups_of_two_tenants_are_managed_and_stay_so_while_deleting() -> None:
     world.begin(other)
     world.delete(2)
     assert world.state.groups == {GROUP: ID, payload_group_id(other): other}
-    assert is_managed(world.state, GROUP)
+    assert is_managed(world.state, ID.tenant_id, GROUP)
+    assert is_managed(world.state, "tenant-a", payload_group_id(other))
+    assert not is_managed(world.state, "tenant-a", GROUP)
+    assert may_change_members(world.state, "tenant-a", GROUP)
 
 
 def test_only_an_import_lets_its_members_be_written() -> None:
     world = World()
-    assert may_change_members(world.state, GROUP)
-    assert not is_managed(world.state, GROUP)
+    assert may_change_members(world.state, ID.tenant_id, GROUP)
+    assert not is_managed(world.state, ID.tenant_id, GROUP)
     world.begin()
-    assert is_managed(world.state, GROUP)
-    assert may_change_members(world.state, GROUP)
+    assert is_managed(world.state, ID.tenant_id, GROUP)
+    assert may_change_members(world.state, ID.tenant_id, GROUP)
     world.commit()
-    assert not may_change_members(world.state, GROUP)
+    assert not may_change_members(world.state, ID.tenant_id, GROUP)
     world.delete(2)
-    assert not may_change_members(world.state, GROUP)
+    assert not may_change_members(world.state, ID.tenant_id, GROUP)
     world.finish_delete(3)
-    assert not may_change_members(world.state, GROUP)
+    assert not may_change_members(world.state, ID.tenant_id, GROUP)
 
 
 # --- publish --------------------------------------------------------------------------------------
@@ -176,7 +179,7 @@ def test_publish_of_an_erase_removes_record_group_and_row() -> None:
     world.publish(erase)
     assert world.log == [MetadataDelete(identity=ID, metadata_generation=2)]
     assert export_snapshot(world.state) == Snapshot()
-    assert not is_managed(world.state, GROUP)
+    assert not is_managed(world.state, ID.tenant_id, GROUP)
     refuses(STALE, lambda: publish_metadata(world.state, erase))
     nothing = MetadataMutation(previous=None, next=None, kind=MutationKind.ERASE)
     refuses(ErrorCode.NOT_FOUND, lambda: publish_metadata(world.state, nothing))

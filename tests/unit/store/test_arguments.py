@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.stores import opened, published, refused
+from tests.support.stores import begin, opened, payload, published, refused
 from tests.support.weights import ID, reference
 from weightctl.controller.core.identity import Identity
+from weightctl.controller.core.observation import Member
 from weightctl.controller.core.records import (
     Availability,
     ManifestReference,
@@ -21,6 +22,7 @@ from weightctl.controller.core.records import (
     Snapshot,
 )
 from weightctl.controller.errors import ErrorCode
+from weightctl.controller.store.objects import PlainObject
 from weightctl.controller.store.store import WeightMetadataStore
 
 NUMBERS: dict[str, Any] = dict.fromkeys(
@@ -188,3 +190,28 @@ async def test_a_snapshot_with_anything_of_a_wrong_type_is_refused_whole(tmp_pat
                 lambda: store.restore_snapshot(snapshot),  # noqa: B023
             )
         assert await store.export_snapshot() == good
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(Member)])
+async def test_a_member_with_a_field_of_a_wrong_type_is_invalid(tmp_path: Path, name: str) -> None:
+    async with opened(tmp_path) as store:
+        await begin(store, ID)
+        for value in (None, 2.0, [], object()):
+            await refused(
+                ErrorCode.INVALID_ARGUMENT,
+                lambda: store.directory.register(ID, [changed(payload(ID), name, value)]),  # noqa: B023
+            )
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(PlainObject)])
+async def test_a_plain_object_with_a_field_of_a_wrong_type_is_invalid(
+    tmp_path: Path, name: str
+) -> None:
+    good = PlainObject(key="k", size_bytes=1, sha256=bytes(32))
+    tier: Any = None  # it is not reached
+    async with opened(tmp_path) as store:
+        for value in (None, 2.0, [], object()):
+            await refused(
+                ErrorCode.INVALID_ARGUMENT,
+                lambda: store.objects.put(changed(good, name, value), tier, tier),  # noqa: B023
+            )

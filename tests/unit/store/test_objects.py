@@ -1,7 +1,7 @@
 """Plain objects beside managed groups: the generic paths and the guard (CONTRACT 6)."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -242,6 +242,75 @@ async def test_generic_removal_refuses_members_in_every_state(tmp_path: Path, st
         assert results["plain"] is None
         assert isinstance(results["none"], WeightError)
         assert await r.members() == before
+
+
+B = "tenant-b"
+
+
+@pytest.mark.parametrize("state", STATES.values(), ids=STATES.keys())
+async def test_put_of_another_tenant_never_joins_a_managed_group(
+    tmp_path: Path, state: State
+) -> None:
+    """Under the group's name and a member's key, another tenant's object is a plain one."""
+    async with rig(tmp_path) as r:
+        await state(r.store)  # type: ignore[misc]
+        before, idle_s = await r.members(), r.store.import_idle_s(identity=ID)
+        for key in (MEMBERS[0].key, "extra"):
+            await r.put(key, tenant_id=B, group_id=GROUP)
+        assert await r.members() == before
+        assert r.store.import_idle_s(identity=ID) == idle_s
+        assert r.held() == sorted([MEMBERS[0].key, "extra"])
+        assert GROUP not in {group for group, _ in r.media[0].stored}
+
+
+GenericPath = Callable[[Rig], Awaitable[object]]
+OF_TENANT_B: dict[str, GenericPath] = {
+    "remove": lambda r: r.store.objects.remove(MEMBERS[0].key, r.tiers, tenant_id=B),
+    "batch-remove": lambda r: r.store.objects.batch_remove([MEMBERS[0].key], r.tiers, tenant_id=B),
+    "by-regex": lambda r: r.store.objects.remove_by_regex(".*", r.tiers, tenant_id=B),
+    "remove-all": lambda r: r.store.objects.remove_all(r.tiers, tenant_id=B),
+    "evict": lambda r: r.store.objects.batch_evict(r.hot, 10**9),
+    "quota": lambda r: r.store.objects.quota_evict(B, 0, r.hot),
+    "clear": lambda r: r.store.objects.replica_clear([MEMBERS[0].key], r.hot, tenant_id=B),
+}
+
+
+@pytest.mark.parametrize("path", OF_TENANT_B.values(), ids=OF_TENANT_B)
+async def test_generic_path_of_another_tenant_takes_its_own_object_and_no_member(
+    tmp_path: Path, path: GenericPath
+) -> None:
+    async with rig(tmp_path) as r:
+        await begin(r.store, ID)
+        await r.store.directory.register(ID, real_members())
+        await hold(r, real_members(), CONTENT)
+        await r.put(MEMBERS[0].key, tenant_id=B, group_id=GROUP)
+        assert len(r.held()) == 3
+        await path(r)
+        assert sorted(r.media[0].stored) == sorted((GROUP, each.key) for each in MEMBERS)
+        assert len(await r.members()) == 2
+        await r.store.objects.cleanup(r.tiers)
+        results = await r.store.objects.batch_remove([MEMBERS[0].key], r.tiers, tenant_id=B)
+        error = results[MEMBERS[0].key]
+        assert isinstance(error, WeightError)
+        assert error.code is ErrorCode.NOT_FOUND
+
+
+async def test_a_tenants_own_group_is_guarded_beside_that_of_the_default_tenant(
+    tmp_path: Path,
+) -> None:
+    other = identity(tenant=B)
+    group_b = payload_group_id(other)
+    async with rig(tmp_path) as r:
+        assert len(await r.store.directory.members(group_b)) == 0
+        await r.put("early", tenant_id=B, group_id=group_b)
+        await begin(r.store, other)
+        assert list((await r.store.directory.members(group_b)).keys) == ["early"]
+        with pytest.raises(ManagedGroupError):
+            await r.store.objects.remove("early", r.tiers, tenant_id=B)
+        await r.put("extra", tenant_id=B, group_id=group_b)
+        await r.put("extra", group_id=group_b)
+        assert list((await r.store.directory.members(group_b)).keys) == ["early", "extra"]
+        assert (await r.store.objects.remove_all(r.tiers)).removed == 1
 
 
 async def hold(r: Rig, members: Sequence[Member], content: bytes) -> None:
