@@ -1,8 +1,9 @@
 """The memory tier: files in a tmpfs that consumers on this host map without a copy.
 
-Layer: a tier.  Invariants: it forgets with the boot, so its epoch is made of the boot's id and the
-marker; a mapped replica stays readable for who mapped it, also after it was dropped; it never takes
-the last eighth of the memory that the machine, or a control group around the process, has.
+Layer: a tier.  Invariants: it forgets with the boot (shared/forgetting.py), so that its folder may
+lie on any file system, though only a tmpfs, such as the default, keeps it off a disk; a mapped
+replica stays readable for who mapped it, also after it was dropped; it never takes the last eighth
+of the memory that the machine, or a control group around the process, has.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from weightctl.adapters.shared.file_tier import FileTier
-from weightctl.adapters.shared.markers import Medium
+from weightctl.adapters.shared.forgetting import ForgettingMedium
 from weightctl.adapters.shared.options import TierOptions
 from weightctl.adapters.shared.ram import available_bytes
 from weightctl.adapters.shared.room import Room, medium_free_bytes
@@ -42,7 +43,9 @@ def factory(name: str, options: Mapping[str, object], context: TierContext, /) -
     )
     root = Root(
         # Anybody can make a folder of a name that can be guessed in /dev/shm.
-        Medium(path, KIND, remembered=None, durable=False, trusted=Path(context.state_dir)),
+        ForgettingMedium(
+            path, KIND, remembered=None, durable=True, trusted=Path(context.state_dir)
+        ),
         Room(known.size_bytes("capacity_bytes"), free_bytes),
         durable=False,
         token=context.entropy.token,

@@ -49,6 +49,7 @@ def observe(root: Root, members: Members, detail: Sequence[int] = ()) -> TierObs
 
 def _observe(root: Root, root_fd: int, members: Members, detail: Sequence[int]) -> TierObservation:
     group = encode_text(members.group_id)
+    epoch = root.medium.epoch()  # before: what is seen may be gone when a new one begins
     claimed = root.claimed(group)  # before and after: a file may be renamed while it is listed
     try:
         with group_folder(root_fd, group) as group_fd:
@@ -61,7 +62,7 @@ def _observe(root: Root, root_fd: int, members: Members, detail: Sequence[int]) 
         claimed |= root.claimed(group)
         states = _states(root, members, GroupListing(), claimed, -1)
         details = {}
-    return TierObservation(states=bytes(states), epoch=root.medium.epoch(), details=details)
+    return TierObservation(states=bytes(states), epoch=epoch, details=details)
 
 
 def _states(
