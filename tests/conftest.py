@@ -1,4 +1,5 @@
-"""What holds for every test: both event loops, no blocking call on a loop, a printed seed.
+"""What holds for every test: both event loops, no blocking call on a loop, a printed seed, nothing
+of the operator's surroundings.
 
 Each asynchronous test runs twice, on asyncio's own loop and on uvloop. blockbuster stays active
 for the whole run, so a blocking call inside any loop is an error and not a slow test.
@@ -6,12 +7,16 @@ for the whole run, so a blocking call inside any loop is an error and not a slow
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+import tempfile
+from collections.abc import Callable, Generator, Iterator, Mapping
+from pathlib import Path
 
 import hypothesis
 import pytest
 import uvloop
 from blockbuster import BlockBuster, BlockBusterFunction, blockbuster_ctx
+
+from tests.support.surroundings import hermetic, no_child_hangs, watch_children
 
 # No deadline: a shared machine's pauses say nothing about the code. The blob repeats a failure.
 hypothesis.settings.register_profile("weightctl", deadline=None, print_blob=True)
@@ -50,7 +55,14 @@ ALLOWED_IN = (
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Fix the seed before hypothesis reads it, so that every run can be repeated."""
+    """Leave the operator's surroundings before any test is read, and fix the property seed.
+
+    The seed is fixed before hypothesis reads it, so that every run can be repeated.
+    """
+    home = tempfile.TemporaryDirectory(prefix="weightctl-home-")
+    config.add_cleanup(home.cleanup)
+    hermetic(Path(home.name))
+    watch_children()
     hypothesis.settings.load_profile(config.getoption("--hypothesis-profile") or "weightctl")
     if config.getoption("--hypothesis-seed") is None:
         config.option.hypothesis_seed = str(secrets.randbits(32))
@@ -59,6 +71,13 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_report_header(config: pytest.Config) -> str:
     """Show the seed of the property tests and how to repeat them."""
     return f"property seed: repeat with --hypothesis-seed={config.option.hypothesis_seed}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Let no child of a test keep it waiting for ever."""
+    with no_child_hangs():
+        return (yield)
 
 
 def pytest_asyncio_loop_factories(

@@ -14,7 +14,7 @@ from tests.support.cli import WEIGHTCTL, checked
 from tests.support.models import write_model
 
 MIB = 1024 * 1024
-ROUNDS = int(os.environ.get("WEIGHTCTL_DEMO_ROUNDS", "2"))
+ROUNDS = int(os.environ.get("DEMO_ROUNDS", "2"))
 """How often the story is told; each telling kills the loop five times."""
 STEPS = ["import", "evict", "rehydrate", "repair", "lease", "delete", "op-log"]
 ENVIRON = {key: value for key, value in os.environ.items() if key[:10] != "WEIGHTCTL_"}
