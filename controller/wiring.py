@@ -24,8 +24,8 @@ from weightctl.controller.errors import ConfigError, WeightctlError
 from weightctl.controller.ports import TierContext
 from weightctl.controller.runtime.admission import TierLimits
 from weightctl.controller.runtime.controller import Controller
-from weightctl.controller.runtime.observer import ObserverOptions
 from weightctl.controller.runtime.limits import TokenBucket
+from weightctl.controller.runtime.observer import ObserverOptions
 from weightctl.controller.runtime.settings import ResyncOptions, RuntimeSettings
 from weightctl.controller.runtime.silent import SilentTier
 from weightctl.controller.store.reading import read_state
@@ -140,6 +140,7 @@ async def open_app(config: Config, *, loop: bool) -> AsyncIterator[App]:
                 clock=clock,
                 entropy=entropy,
                 options=WeightStoreOptions(**config.section("import")),
+                limits=_bandwidths(config, clock) if controller is None else controller.bandwidths,
             ),
             clock=clock,
             policy=config.policy(),
@@ -148,15 +149,6 @@ async def open_app(config: Config, *, loop: bool) -> AsyncIterator[App]:
         )
 
 
-                limits=_bandwidths(config, clock) if controller is None else controller.bandwidths,
-def runtime_settings(config: Config) -> RuntimeSettings:
-    """The sections `run`, `resync`, `observer` and the limits of each tier."""
-    return RuntimeSettings(
-        **config.section("run"),
-        resync=ResyncOptions(**config.section("resync")),
-        observer=ObserverOptions(**config.section("observer")),
-        tiers={tier.name: TierLimits(**tier.limits) for tier in config.tiers},
-    )
 def _bandwidths(config: Config, clock: Clock) -> dict[str, Limiter]:
     """The bandwidth of each tier where no loop has them."""
     limits = runtime_settings(config).tiers
@@ -167,6 +159,14 @@ def _bandwidths(config: Config, clock: Clock) -> dict[str, Limiter]:
     }
 
 
+def runtime_settings(config: Config) -> RuntimeSettings:
+    """The sections `run`, `resync`, `observer` and the limits of each tier."""
+    return RuntimeSettings(
+        **config.section("run"),
+        resync=ResyncOptions(**config.section("resync")),
+        observer=ObserverOptions(**config.section("observer")),
+        tiers={tier.name: TierLimits(**tier.limits) for tier in config.tiers},
+    )
 
 
 def reload(app: App, config: Config) -> None:

@@ -64,9 +64,9 @@ class Loader:
     tiers: Sequence[Tier]
     clock: Clock
     options: WeightStoreOptions
-
     limits: Mapping[str, Limiter]
     """The bandwidth of each tier that has one, by its name."""
+
     async def run(self, record: RevisionMetadata, request: LoadRequest) -> LoadReport:
         """See `WeightStore.load` for errors."""
         report = LoadReport(record=record)
@@ -84,8 +84,8 @@ class Loader:
             mover = Mover(
                 workers=self.options.workers,
                 verify=request.verify,
-                progress=request.progress,
                 limits=self.limits,
+                progress=request.progress,
                 keeper=keeper,
                 replicas=await self._look(_objects(record, plan, members)),
                 report=report,
