@@ -73,6 +73,7 @@ class Connection:
         self._renewing = anyio.Lock()
         self._entered = 0
         self._turn = 0
+        self._view = ""
         self._stack = AsyncExitStack()
         self._owner: WorkerPool
         self._readers: WorkerPool
@@ -136,7 +137,8 @@ class Connection:
 
     @asynccontextmanager
     async def _client(self, pool: WorkerPool) -> AsyncIterator[tuple[WorkerLease, str]]:
-        await to_thread.run_sync(self.admin.health)  # without a Master a client blocks for long
+        # Without a Master a client blocks for long.
+        self._view = (await to_thread.run_sync(self.admin.health)).view
         async with pool.lease() as worker:
             environment = {
                 "MC_RPC_TIMEOUT_MS": str(int(self.options.deadline_s * 1000)),
@@ -148,8 +150,11 @@ class Connection:
             yield worker, token
 
     def owner_name(self, token: str) -> str:
-        """What a row's `owner` is for objects put now: after an epoch the owner is another one."""
-        return f"{token}@{self.book.epoch}"
+        """What a row's `owner` is for objects put now; another one in another epoch or view.
+
+        Whether a Master that took over knows who has put an object is not certain.
+        """
+        return f"{token}@{self.book.epoch}:{self._view}"
 
     def next_segment(self) -> str:
         """The segment that the next object is put on; empty for any."""

@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 MIB = 1024 * 1024
 LEASE_TTL_S = 0.5
@@ -83,18 +83,24 @@ def until(what: str, holds: Callable[[], bool], wait_s: float = WAIT_S) -> None:
 class Host:
     """One client host: a segment of memory and a folder for offloaded objects."""
 
-    def __init__(self, cluster: Cluster, folder: Path, segment_bytes: int) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        folder: Path,
+        segment_bytes: int,
+        offload: bool,  # noqa: FBT001
+    ) -> None:
         self.folder = folder
         self.name = f"127.0.0.1:{free_port()}"
         self._cluster = cluster
         self._segment_bytes = segment_bytes
-        self.process: subprocess.Popen[str]
-        self.start()
+        self._offload = offload
+        self.process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
         """Start it on its folder, and wait until it is set up."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        setup = {
+        setup: dict[str, object] = {
             "local_hostname": self.name,
             "metadata_server": "P2PHANDSHAKE",
             "global_segment_size": self._segment_bytes,
@@ -102,9 +108,9 @@ class Host:
             "protocol": "tcp",
             "rdma_devices": "",
             "master_server_addr": self._cluster.master,
-            "enable_ssd_offload": True,
-            "ssd_offload_path": str(self.folder),
         }
+        if self._offload:
+            setup |= {"enable_ssd_offload": True, "ssd_offload_path": str(self.folder)}
         environment = {
             "MOONCAKE_OFFLOAD_STORAGE_BACKEND_DESCRIPTOR": "file_per_key_storage_backend",
             "MOONCAKE_OFFLOAD_HEARTBEAT_INTERVAL_SECONDS": str(HEARTBEAT_S),
@@ -123,26 +129,31 @@ class Host:
 
     def kill(self) -> None:
         """Kill it; its Master learns that after the client TTL."""
-        self.process.kill()
-        self.process.wait()
-        for pipe in _pipes(self.process):
-            pipe.close()
+        process, self.process = self.process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            for pipe in _pipes(process):
+                pipe.close()
 
 
 class Cluster:
-    """A Master with hosts."""
+    """A Master with hosts; `cluster` starts and ends one."""
 
-    def __init__(self, folder: Path, *flags: str, hosts: int = 2, segment_mib: int = 256) -> None:
+    def __init__(self, folder: Path, flags: Sequence[str]) -> None:
         self._folder = folder
         self._flags = flags
         self._rpc, self._metrics = free_port(), free_port()
         self.master = f"127.0.0.1:{self._rpc}"
         self.admin = f"127.0.0.1:{self._metrics}"
-        self.process: subprocess.Popen[bytes]
-        self.start_master()
-        self.hosts = [
-            Host(self, folder / f"host{number}", segment_mib * MIB) for number in range(hosts)
-        ]
+        self.hosts: list[Host] = []
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def add_host(self, segment_mib: int, *, offload: bool = True) -> None:
+        """Start one more host, with a folder of its own."""
+        host = Host(self, self._folder / f"host{len(self.hosts)}", segment_mib * MIB, offload)
+        self.hosts.append(host)
+        host.start()
 
     def start_master(self) -> None:
         """Start the Master on its ports, and wait until it serves."""
@@ -155,7 +166,6 @@ class Cluster:
             "--metrics_host=127.0.0.1",
             f"--metrics_port={self._metrics}",
             f"--default_kv_lease_ttl={int(LEASE_TTL_S * 1000)}",
-            "--enable_offload=true",
             "--promotion_on_hit=true",
             "--promotion_admission_threshold=1",
             "--promotion_max_per_heartbeat=64",
@@ -172,7 +182,7 @@ class Cluster:
         until("the Master serves", self._serves)
 
     def _serves(self) -> bool:
-        if self.process.poll() is not None:
+        if self.process is not None and self.process.poll() is not None:
             raise RuntimeError(f"the Master ended; see {self._folder / 'master.log'}")
         with suppress(OSError):
             return bool(json.loads(self.get("/health"))["service_ready"])
@@ -206,16 +216,22 @@ class Cluster:
 
     def stop_master(self) -> None:
         """SIGKILL, as a crash."""
-        self.process.kill()
-        self.process.wait()
+        process, self.process = self.process, None
+        if process is not None:
+            process.kill()
+            process.wait()
 
     def freeze(self) -> None:
         """SIGSTOP: the Master's connections stay and nothing is answered."""
-        self.process.send_signal(signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
         """Undo `freeze`."""
-        self.process.send_signal(signal.SIGCONT)
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.process is not None:
+            self.process.send_signal(number)
 
     def close(self) -> None:
         """End everything, at once."""
@@ -225,10 +241,15 @@ class Cluster:
 
 
 @contextmanager
-def cluster(folder: Path, *flags: str, hosts: int = 2, segment_mib: int = 256) -> Iterator[Cluster]:
-    """A cluster that ends with the block."""
-    made = Cluster(folder, *flags, hosts=hosts, segment_mib=segment_mib)
+def cluster(
+    folder: Path, *flags: str, hosts: int = 2, segment_mib: int = 256, offload: bool = True
+) -> Iterator[Cluster]:
+    """A cluster that ends with the block; without `offload` its hosts keep nothing on disk."""
+    made = Cluster(folder, (f"--enable_offload={str(offload).lower()}", *flags))
     try:
+        made.start_master()
+        for _ in range(hosts):
+            made.add_host(segment_mib, offload=offload)
         yield made
     finally:
         made.close()
