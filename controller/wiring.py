@@ -28,6 +28,7 @@ from weightctl.controller.runtime.limits import TokenBucket
 from weightctl.controller.runtime.observer import ObserverOptions
 from weightctl.controller.runtime.settings import ResyncOptions, RuntimeSettings
 from weightctl.controller.runtime.silent import SilentTier
+from weightctl.controller.store.gate import CapabilityGate
 from weightctl.controller.store.reading import read_state
 from weightctl.controller.store.store import WeightMetadataStore
 from weightctl.controller.weightstore.facade import WeightStore
@@ -116,7 +117,12 @@ async def open_app(config: Config, *, loop: bool) -> AsyncIterator[App]:
     clock, entropy = SystemClock(), SystemEntropy()
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(
-            WeightMetadataStore.open(config.state_dir, clock=clock, entropy=entropy)
+            WeightMetadataStore.open(
+                config.state_dir,
+                clock=clock,
+                entropy=entropy,
+                gate=CapabilityGate(**config.section("ha")),
+            )
         )
         tiers = await stack.enter_async_context(open_tiers(config, read_only=False))
         controller: Controller | None = None

@@ -6,6 +6,8 @@ import os
 from typing import TYPE_CHECKING
 
 from weightctl.controller.config.loading import load
+from weightctl.controller.errors import WeightError
+from weightctl.controller.store.gate import CapabilityGate
 
 if TYPE_CHECKING:
     import argparse
@@ -24,3 +26,12 @@ def load_config(args: argparse.Namespace) -> Config:
         assignments=[*getattr(args, "assignments_before", []), *getattr(args, "assignments", [])],
         state_dir=getattr(args, "state_dir", None),
     )
+
+
+def gate_refusal(config: Config) -> WeightError | None:
+    """What every change of a revision, lease or operation is refused with; None: it is admitted."""
+    try:
+        CapabilityGate(**config.section("ha")).admit("any revision, lease or operation")
+    except WeightError as error:
+        return error
+    return None

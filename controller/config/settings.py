@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from weightctl.controller.config import values
 from weightctl.controller.core.policy import Policy
 from weightctl.controller.core.records import LEASE_TTL_MS_MAX
+from weightctl.controller.store.gate import CapabilityGate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 _DAY_S = 86_400
 _MANY = 2**31
 _POLICY = Policy()
+_GATE = CapabilityGate()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +155,31 @@ SETTINGS: tuple[Setting, ...] = (
         values.seconds(0.1, 3600),
         5.0,
         "a tier that has not answered by then is unknown",
+    ),
+    _setting(
+        "ha.enable_ha",
+        values.flag,
+        _GATE.enable_ha,
+        "true: standbys wait to take over from this process",
+    ),
+    _setting(
+        "ha.enable_oplog",
+        values.flag,
+        _GATE.enable_oplog,
+        "true: standbys replay the op-log",
+    ),
+    _setting(
+        "ha.backend",
+        values.one_of("none", "etcd"),
+        _GATE.backend,
+        "where standbys read the op-log from",
+    ),
+    _setting(
+        "ha.weight_management_oplog_capability_confirmed",
+        values.flag,
+        _GATE.weight_management_oplog_capability_confirmed,
+        "true: every standby understands op-log types 8 to 11; until then, with the three settings"
+        " above on etcd, every change of a revision, lease or operation is refused",
     ),
     _setting(
         "log.level",

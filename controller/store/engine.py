@@ -203,14 +203,19 @@ class Engine:
         self.locks.reopen()
 
     def replace(self, state: WeightState, transaction: Transaction) -> asyncio.Future[Any]:
-        """Make another state durable and visible; ends `close_all` when it is settled."""
+        """Gate another state, make it durable and visible; ends `close_all` when it is settled.
+
+        Raises WeightError while the gate is closed; the caller then still holds everything.
+        """
+        subject = "the whole state"
+        self._gate.admit(subject)
 
         def publish() -> None:
             self.state = state
 
         return self.journal.submit(
             Draft(
-                subject="the whole state",
+                subject=subject,
                 entries=(),
                 publish=publish,
                 settled=self.reopen_all,

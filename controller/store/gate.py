@@ -1,7 +1,8 @@
 """The rolling-upgrade capability gate (CONTRACT 7.5).  Layer: store, a configuration value.
 
 With high availability and the etcd op-log, weight mutations stay refused until an operator asserts
-that every standby understands op-log types 8 to 11.  Reads and no-ops are never gated.
+that every standby understands op-log types 8 to 11.  Reads and no-ops are never gated.  A restore
+of a snapshot is a mutation of everything and is gated like any other, after it was validated.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ class CapabilityGate:
 
     enable_ha: bool = False
     enable_oplog: bool = False
-    backend: str = ""
+    backend: str = "none"
     weight_management_oplog_capability_confirmed: bool = False
 
     @property
@@ -37,5 +38,5 @@ class CapabilityGate:
                 ErrorCode.DURABILITY_FAILED,
                 f"a change of {subject} was refused",
                 "CapabilityUnconfirmed: standbys may not understand weight op-log entries",
-                "upgrade every standby, then set weight_management_oplog_capability_confirmed",
+                "upgrade every standby, then set ha.weight_management_oplog_capability_confirmed",
             )

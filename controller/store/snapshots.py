@@ -2,7 +2,7 @@
 
 Both keep every mutation out while they look or replace, so the weight state, the object directory
 and the boundary of the log belong to one moment (CONTRACT 7.4). A restore is validated wholly
-before anything is written, and is one transaction.
+before anything is written, passes the capability gate (CONTRACT 7.5), and is one transaction.
 """
 
 from __future__ import annotations

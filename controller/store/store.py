@@ -168,7 +168,8 @@ class WeightMetadataStore:
     ) -> RevisionMetadata:
         """CommitWeightImport (CONTRACT 3.2, 5); `group` is a fresh look at the payload group.
 
-        Without `group` only the records are checked.
+        Without `group` this is the state machine alone, for a store that knows of no objects; an
+        import always gives what it has seen, and an empty group is NOT_FOUND.
         """
         record = await self._metadata(
             identity,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from weightctl.controller.api import views
 from weightctl.controller.cli import exit_codes
 from weightctl.controller.cli.exit_codes import ExitCode
-from weightctl.controller.cli.settings import load_config
+from weightctl.controller.cli.settings import gate_refusal, load_config
 from weightctl.controller.config.settings import SETTINGS
 from weightctl.controller.config.values import shown
 from weightctl.controller.core.identity import parse_identity
@@ -27,8 +27,12 @@ def keys(args: argparse.Namespace, console: Console) -> int:
 
 
 def config_show(args: argparse.Namespace, console: Console) -> int:
-    """Print every setting."""
-    console.document(_configuration(load_config(args), origin=args.origin))
+    """Print every setting; a closed capability gate is named beside them."""
+    config = load_config(args)
+    console.document(_configuration(config, origin=args.origin))
+    refusal = gate_refusal(config)
+    if refusal is not None:
+        console.note(f"the capability gate is closed: {refusal.why}\nnext: {refusal.todo}")
     return ExitCode.OK
 
 

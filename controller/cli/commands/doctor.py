@@ -16,7 +16,7 @@ from weightctl.controller.api import client
 from weightctl.controller.api.views import API_VERSION
 from weightctl.controller.cli.calling import survey
 from weightctl.controller.cli.exit_codes import ExitCode
-from weightctl.controller.cli.settings import load_config
+from weightctl.controller.cli.settings import gate_refusal, load_config
 from weightctl.controller.cli.units import size_text
 from weightctl.controller.errors import WeightctlError
 from weightctl.controller.store.database import DATABASE_NAME
@@ -50,6 +50,7 @@ def doctor(args: argparse.Namespace, console: Console) -> int:
         checks.append(_ok("configuration", f"tiers: {_names(config)}"))
         checks.append(_guarded("state directory", lambda: _state_dir(config)))
         checks.append(_guarded("op-log", lambda: _oplog(config)))
+        checks.append(_gate(config))
         checks.append(_controller(config))
         checks.extend(_tiers(args, console, config))
     document: doc.Diagnosis = {
@@ -112,6 +113,13 @@ def _oplog(config: Config) -> Check:
     if report.ok:
         return _ok("op-log", f"{report.entries} entries up to {report.last_sequence}, all good")
     return _bad("op-log", report.problem, "keep a copy, then restore a snapshot elsewhere")
+
+
+def _gate(config: Config) -> Check:
+    refusal = gate_refusal(config)
+    return (
+        _ok("capability gate", "open") if refusal is None else _failed("capability gate", refusal)
+    )
 
 
 def _controller(config: Config) -> Check:

@@ -2,17 +2,28 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.stores import GATED, begin, commit, deleted, many, opened, published, refused
+from tests.support.stores import (
+    GATED,
+    begin,
+    commit,
+    deleted,
+    many,
+    opened,
+    published,
+    refused,
+    seen,
+)
 from tests.support.virtual_time import VirtualClock
 from tests.support.weights import ID, LOGICAL_BYTES, MEMBERS, PAYLOADS, identity, reference
 from tests.unit.acceptance_rows import row
-from weightctl.controller.core.identity import Identity
-from weightctl.controller.core.records import Availability, Operation, Residency
+from weightctl.controller.core.identity import Identity, payload_group_id
+from weightctl.controller.core.records import Availability, Operation, Residency, Snapshot
 from weightctl.controller.errors import ErrorCode
 from weightctl.controller.store.gate import CapabilityGate
 from weightctl.controller.store.store import WeightMetadataStore
@@ -23,6 +34,16 @@ Call = Callable[[WeightMetadataStore], Awaitable[Any]]
 def commits(generation: int, of: Identity = ID) -> Call:
     return lambda store: store.commit_import(
         identity=of, expected_metadata_generation=generation, manifest=reference(of)
+    )
+
+
+async def commit_seen(store: WeightMetadataStore, of: Identity) -> object:
+    """Commit with a fresh look at the group as it is now."""
+    return await store.commit_import(
+        identity=of,
+        expected_metadata_generation=1,
+        manifest=reference(of),
+        group=seen(await store.directory.members(payload_group_id(of))),
     )
 
 
@@ -46,7 +67,8 @@ def deletes(generation: int = 2) -> Call:
 
 
 ON_IMPORTING = [
-    row(95, "commit-unknown", commits(1, identity("none")), ErrorCode.NOT_FOUND),
+    row(95, "commit-with-an-empty-group", lambda s: commit_seen(s, ID), ErrorCode.NOT_FOUND),
+    pytest.param(commits(1, identity("none")), ErrorCode.NOT_FOUND, id="commit-unknown"),
     row(96, "acquire", acquires(1), ErrorCode.NOT_READY),
     row(96, "renew-unknown", lambda s: s.renew_lease(lease_id=9, ttl_ms=1), ErrorCode.NOT_FOUND),
     row(96, "start", starts(1), ErrorCode.NOT_READY),
@@ -399,6 +421,30 @@ async def test_closed_gate_refuses_each_mutation_and_an_open_one_admits_it(
         last = store.last_sequence
         await call(store)
         assert store.last_sequence > last
+
+
+async def test_closed_gate_refuses_every_way_to_restore_after_the_snapshot_was_checked(
+    tmp_path: Path,
+) -> None:
+    state, file = tmp_path / "state", tmp_path / "file"
+    clock = await prepared(state)
+    async with opened(state, clock, GATED) as store:
+        await store.save_archive(file)
+        before = await store.export_snapshot()
+        invalid = replace(before, next_lease_id=0)
+        await refused(ErrorCode.INVALID_ARGUMENT, lambda: store.restore_snapshot(invalid))
+        for call in (
+            lambda: store.restore_snapshot(Snapshot()),
+            lambda: store.restore_snapshot(before),
+            lambda: store.restore_archive(file),
+        ):
+            error = await refused(ErrorCode.DURABILITY_FAILED, call)
+            assert "CapabilityUnconfirmed" in error.why
+        assert await store.export_snapshot() == before
+        await refused(ErrorCode.DURABILITY_FAILED, lambda: begin(store, identity("new")))
+    async with opened(state, clock) as store:
+        await store.restore_archive(file)
+        await store.restore_snapshot(Snapshot())
 
 
 @pytest.mark.parametrize("call", UNAFFECTED.values(), ids=UNAFFECTED.keys())
