@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 MIB = 1024 * 1024
 LEASE_TTL_S = 0.5
+CLUSTER_ID = "weightctl-lab"
 HEARTBEAT_S = 1
 _POLL_S = 0.05
 WAIT_S = 60.0
@@ -115,6 +116,7 @@ class Host:
             "MOONCAKE_OFFLOAD_STORAGE_BACKEND_DESCRIPTOR": "file_per_key_storage_backend",
             "MOONCAKE_OFFLOAD_HEARTBEAT_INTERVAL_SECONDS": str(HEARTBEAT_S),
             "MOONCAKE_OFFLOAD_LOCAL_BUFFER_SIZE_BYTES": str(256 * MIB),
+            "MC_STORE_CLUSTER_ID": CLUSTER_ID,
         }
         self.process = subprocess.Popen(  # noqa: S603 - our own interpreter and text
             [sys.executable, "-c", _HOST, json.dumps(setup)],
@@ -157,14 +159,18 @@ class Cluster:
 
     def start_master(self) -> None:
         """Start the Master on its ports, and wait until it serves."""
+        self.process = self._spawn(self._rpc, self._metrics)
+        until("the Master serves", self._serves)
+
+    def _spawn(self, rpc: int, metrics: int) -> subprocess.Popen[bytes]:
         folder = package()
         if folder is None:
             raise RuntimeError(why_not())
         flags = [
             "--rpc_address=127.0.0.1",
-            f"--rpc_port={self._rpc}",
+            f"--rpc_port={rpc}",
             "--metrics_host=127.0.0.1",
-            f"--metrics_port={self._metrics}",
+            f"--metrics_port={metrics}",
             f"--default_kv_lease_ttl={int(LEASE_TTL_S * 1000)}",
             "--promotion_on_hit=true",
             "--promotion_admission_threshold=1",
@@ -173,13 +179,12 @@ class Cluster:
             *self._flags,
         ]
         with (self._folder / "master.log").open("ab") as log:
-            self.process = subprocess.Popen(  # noqa: S603 - the wheel's own program
+            return subprocess.Popen(  # noqa: S603 - the wheel's own program
                 [str(folder / "mooncake_master"), *flags],
                 stdout=log,
                 stderr=log,
                 cwd=self._folder,
             )
-        until("the Master serves", self._serves)
 
     def _serves(self) -> bool:
         if self.process is not None and self.process.poll() is not None:
@@ -190,7 +195,10 @@ class Cluster:
 
     def get(self, path: str, *, method: str = "GET") -> str:
         """The body of an answer of the Master's HTTP interface."""
-        request = urllib.request.Request(f"http://{self.admin}{path}", method=method)
+        return self._fetch(self.admin, path, method)
+
+    def _fetch(self, address: str, path: str, method: str) -> str:
+        request = urllib.request.Request(f"http://{address}{path}", method=method)
         with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310 - http only
             body: str = response.read().decode()
             return body
@@ -203,9 +211,13 @@ class Cluster:
 
     def empty(self) -> None:
         """Remove every object, whoever has put it, once no host is at work on one."""
-        until("every offload has ended", self._is_quiet)
+        self.settle()
         self.get("/api/v1/remove_all?force=true", method="POST")
         until("every object has gone", lambda: not self.get("/get_all_keys").split())
+
+    def settle(self) -> None:
+        """Wait until every object has been offloaded."""
+        until("every offload has ended", self._is_quiet)
 
     def _is_quiet(self) -> bool:
         keys = [key for key in self.get("/get_all_keys").splitlines() if "," not in key]
@@ -250,6 +262,84 @@ def cluster(
         made.start_master()
         for _ in range(hosts):
             made.add_host(segment_mib, offload=offload)
+        yield made
+    finally:
+        made.close()
+
+
+class Pair(Cluster):
+    """Two Masters that elect a leader through an etcd of their own; `start_master` starts all."""
+
+    def __init__(self, folder: Path, flags: Sequence[str]) -> None:
+        super().__init__(folder, flags)
+        self._etcd_port = free_port()
+        self._etcd: subprocess.Popen[bytes] | None = None
+        self._masters: dict[str, subprocess.Popen[bytes]] = {}
+        self.master = f"etcd://127.0.0.1:{self._etcd_port}"
+
+    def start_master(self) -> None:
+        """Start etcd and two Masters, and wait until one of them serves."""
+        client, peer = (f"http://127.0.0.1:{port}" for port in (self._etcd_port, free_port()))
+        options = {
+            "data-dir": str(self._folder / "etcd"),
+            "listen-client-urls": client,
+            "advertise-client-urls": client,
+            "listen-peer-urls": peer,
+            "initial-advertise-peer-urls": peer,
+            "initial-cluster": f"default={peer}",
+        }
+        words = [f"--{name}={value}" for name, value in options.items()]
+        with (self._folder / "etcd.log").open("ab") as log:
+            self._etcd = subprocess.Popen(["etcd", *words], stdout=log, stderr=log)  # noqa: S603, S607
+        self._flags = (
+            *self._flags,
+            "--enable_ha=true",
+            f"--etcd_endpoints=127.0.0.1:{self._etcd_port}",
+            f"--cluster_id={CLUSTER_ID}",
+        )
+        for _ in range(2):
+            rpc, metrics = free_port(), free_port()
+            self._masters[f"127.0.0.1:{metrics}"] = self._spawn(rpc, metrics)
+        self.admin = ",".join(self._masters)
+        until("one Master serves", lambda: bool(self._leader()))
+
+    def stop_master(self) -> None:
+        """SIGKILL the leader."""
+        leader = self._leader()
+        until("there is a leader to kill", lambda: bool(self._leader()))
+        process = self._masters.pop(leader)
+        process.kill()
+        process.wait()
+
+    def get(self, path: str, *, method: str = "GET") -> str:
+        """As `Cluster.get`, from the leader."""
+        return self._fetch(self._leader(), path, method)
+
+    def _leader(self) -> str:
+        """Metrics address of the Master that serves; empty when none does."""
+        for address in self._masters:
+            with suppress(OSError):
+                if json.loads(self._fetch(address, "/health", "GET"))["service_ready"]:
+                    return address
+        return ""
+
+    def close(self) -> None:
+        """End everything, at once."""
+        for host in self.hosts:
+            host.kill()
+        for process in [*self._masters.values(), *([self._etcd] if self._etcd else [])]:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def pair(folder: Path, *flags: str, hosts: int = 2) -> Iterator[Pair]:
+    """Two Masters with hosts that end with the block; needs Debian's etcd-server."""
+    made = Pair(folder, ("--enable_offload=true", *flags))
+    try:
+        made.start_master()
+        for _ in range(hosts):
+            made.add_host(256)
         yield made
     finally:
         made.close()

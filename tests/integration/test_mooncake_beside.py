@@ -59,6 +59,12 @@ def cached(real: Cluster) -> set[str]:
     return {key for key, entry in entries.items() if entry["values"]}
 
 
+def payload_files(real: Cluster) -> list[Path]:
+    """Files of the hosts that hold a payload."""
+    files = [path for host in real.hosts for path in host.folder.rglob("*")]
+    return [path for path in files if "payload" in path.name]
+
+
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Cluster]:
     folder = tmp_path / "cluster"
@@ -148,12 +154,7 @@ async def test_a_removed_file_is_found_by_the_next_reader_and_nothing_wrong_is_h
         await beside.weights.put(IDENTITY, source)
         await beside.start(COLD)
         await beside.becomes(READY, COLD)
-        victims = [
-            path
-            for host in small.hosts
-            for path in await to_thread.run_sync(lambda host=host: list(host.folder.rglob("*")))
-            if "payload" in path.name
-        ]
+        victims = await to_thread.run_sync(payload_files, small)
         assert victims
         await to_thread.run_sync(victims[0].unlink)
         with pytest.raises(ReconcileError):

@@ -120,6 +120,17 @@ class FakeMooncake:
     def thaw(self) -> None:
         self._thawed.set()
 
+    def settle(self) -> None:
+        """Wait until every object has been offloaded."""
+
+        def quiet() -> bool:
+            with self._lock:
+                self._tick()
+                return all(one.offload_at is None for one in self.objects.values())
+
+        while not quiet():
+            time.sleep(0.01)
+
     def empty(self) -> None:
         with self._lock:
             self.objects = {key: one for key, one in self.objects.items() if not one.complete}

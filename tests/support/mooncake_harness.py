@@ -37,6 +37,7 @@ class Medium(Protocol):
 
     def get(self, path: str) -> str: ...
     def empty(self) -> None: ...
+    def settle(self) -> None: ...
     def freeze(self) -> None: ...
     def thaw(self) -> None: ...
 
@@ -44,7 +45,7 @@ class Medium(Protocol):
 def connection_options(medium: Medium, **changes: object) -> ConnectionOptions:
     """Options for a cluster with short leases."""
     options = ConnectionOptions(
-        admin=(medium.admin,),
+        admin=tuple(medium.admin.split(",")),
         master=medium.master,
         deadline_s=1.0,
         lease_ttl_s=0.5,
@@ -134,6 +135,7 @@ class MooncakeHarness(TierHarness):
         self.medium.thaw()
 
     def fingerprint(self) -> object:
+        self.medium.settle()  # what the hosts do by themselves is no effect of asking
         keys = sorted(self.medium.get("/get_all_keys").splitlines())
         asked = [key for key in keys if "," not in key]
         path = "/batch_query_keys?keys=" + ",".join(asked)

@@ -2,8 +2,28 @@
 
 import pytest
 
-from weightctl.adapters.mooncake.lab import LEASE_TTL_S, MIB, Cluster, cluster, until, why_not
+from weightctl.adapters.mooncake.lab import (
+    CLUSTER_ID,
+    LEASE_TTL_S,
+    MIB,
+    Cluster,
+    Pair,
+    cluster,
+    pair,
+    until,
+    why_not,
+)
 
 needs_wheel = pytest.mark.skipif(bool(reason := why_not()), reason=reason)
 
-__all__ = ["LEASE_TTL_S", "MIB", "Cluster", "cluster", "needs_wheel", "until"]
+__all__ = [
+    "CLUSTER_ID",
+    "LEASE_TTL_S",
+    "MIB",
+    "Cluster",
+    "Pair",
+    "cluster",
+    "needs_wheel",
+    "pair",
+    "until",
+]
