@@ -11,6 +11,7 @@ import sqlite3
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from weightctl.controller.core.identity import text_bytes
 from weightctl.controller.core.oplog import LeaseUpsert, MetadataUpsert
 from weightctl.controller.core.records import Snapshot
 from weightctl.controller.core.replay import Entry, Replay
@@ -170,7 +171,7 @@ def read_row(row: Sequence[Any]) -> StoredEntry:
     sequence, time_ms, entry_type, tenant, key, payload, checksum = row
     if [type(value) for value in row] != _ROW_TYPES:
         raise DamageError(sequence, "its columns have other types than were written")
-    if len(key) > KEY_BYTES_MAX or len(payload) > PAYLOAD_BYTES_MAX:
+    if len(text_bytes(key)) > KEY_BYTES_MAX or len(payload) > PAYLOAD_BYTES_MAX:
         raise DamageError(sequence, "key or payload is longer than any that was written")
     draft = EntryDraft(entry_type, tenant, key, payload)
     if entry_checksum(sequence, time_ms, draft) != checksum:

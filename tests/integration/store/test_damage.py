@@ -15,6 +15,7 @@ import pytest
 from tests.support.store_child import evidence
 from tests.support.stores import begin, manifest, many, opened, payload, published
 from tests.support.weights import ID, identity
+from tests.unit.acceptance_rows import row
 from weightctl.controller.core.identity import payload_group_id
 from weightctl.controller.core.observation import Members
 from weightctl.controller.core.records import Snapshot
@@ -105,7 +106,23 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("sql", DAMAGE.values(), ids=DAMAGE.keys())
+REFUSED_ENTRIES = {
+    "checksum": "bad-checksum",
+    "type": "type-200",
+    "missing": "future-sequence",
+}
+"""Kinds of damage that are a row of the acceptance table."""
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        row(106, REFUSED_ENTRIES[kind], sql)
+        if kind in REFUSED_ENTRIES
+        else pytest.param(sql, id=kind)
+        for kind, sql in DAMAGE.items()
+    ],
+)
 def test_changed_entry_is_named_and_writing_refused_while_reading_shows_the_rest(
     tmp_path: Path, sql: str
 ) -> None:

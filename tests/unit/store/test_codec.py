@@ -27,8 +27,11 @@ from weightctl.controller.core.records import (
     RevisionLease,
     RevisionMetadata,
 )
-from weightctl.controller.store.codec import CodecError, decode, encode
+from weightctl.controller.errors import ErrorCode, WeightError
+from weightctl.controller.store.codec import PAYLOAD_BYTES_MAX, CodecError, decode, encode
 from weightctl.controller.store.commit import EntryDraft, entry_checksum
+from weightctl.controller.store.entries import entry_of
+from weightctl.controller.store.loading import DamageError, read_row
 
 TYPE = {
     MetadataUpsert: EntryType.METADATA_UPSERT,
@@ -200,6 +203,51 @@ def test_undecodable_payload_is_refused(raw: bytes) -> None:
 def test_unknown_type_is_refused(entry_type: int) -> None:
     with pytest.raises(CodecError):
         decode(entry_type, encode(MetadataUpsert(metadata=ready())))
+
+
+GOOD = EntryDraft(8, ID.tenant_id.encode(), "key", encode(MetadataUpsert(metadata=ready())))
+
+
+def stored(draft: EntryDraft, checksum_off_by: int = 0) -> tuple[object, ...]:
+    """Give an entry as a row of the journal, under the checksum that its writer gave it."""
+    checksum = entry_checksum(1, 100, draft) + checksum_off_by
+    return (1, 100, draft.entry_type, draft.tenant, draft.key, draft.payload, checksum)
+
+
+@pytest.mark.parametrize(
+    "entry, why",
+    [
+        row(106, "bad-checksum", stored(GOOD, checksum_off_by=1), "its checksum"),
+        row(106, "type-200", stored(GOOD._replace(entry_type=200)), "200"),
+        row(106, "key-of-4097-bytes", stored(GOOD._replace(key="k" * 4097)), "longer"),
+        row(106, "key-of-4098-bytes-in-1366-characters", stored(GOOD._replace(key="模" * 1366)),
+            "longer"),
+        row(106, "payload-past-10-MiB", stored(GOOD._replace(payload=b" " * (10 * 2**20 + 1))),
+            "longer"),
+    ],
+)  # fmt: skip
+def test_row_of_the_journal_is_refused_before_it_is_replayed(
+    entry: tuple[object, ...], why: str
+) -> None:
+    with pytest.raises(DamageError) as caught:
+        read_row(entry)
+    assert (caught.value.sequence, why in caught.value.why) == (1, True), caught.value.why
+
+
+def test_row_of_the_largest_size_is_read() -> None:
+    assert read_row(stored(GOOD)).key == "key"
+    assert read_row(stored(GOOD._replace(key="k" * 4096))).key == "k" * 4096
+    with pytest.raises(DamageError) as caught:
+        read_row(stored(GOOD._replace(payload=b" " * (10 * 2**20))))
+    assert "longer" not in caught.value.why
+
+
+@pytest.mark.acceptance(106)
+def test_entry_that_replay_would_refuse_for_its_size_is_never_written() -> None:
+    tenant = "t" * PAYLOAD_BYTES_MAX
+    with pytest.raises(WeightError, match="EntryTooLarge") as caught:
+        entry_of(MetadataUpsert(metadata=ready(identity=replace(ID, tenant_id=tenant))))
+    assert caught.value.code is ErrorCode.DURABILITY_FAILED
 
 
 @given(st.binary(max_size=200))
