@@ -1,18 +1,52 @@
 """Brings replicas in and reads them back.  Layer: runtime.
 
-What is read back becomes evidence.  When a source turns out not to have the recorded digest, it is
-read back at once, so that the instance at fault is known and the next plan uses another source.
+What is read back right becomes evidence, what is read back wrong a durable verdict.  When a source
+turns out not to have the recorded digest, it is read back at once, so that the instance at fault is
+known and the next plan uses another source.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
-from weightctl.controller.core.observation import MemberState
+from weightctl.controller.core.damage import DamagedReplica
+from weightctl.controller.core.observation import Members, MemberState
 from weightctl.controller.core.plan import Step
 from weightctl.controller.ports import Corrupt, Done, NoOp, Outcome, StoreItem
 from weightctl.controller.runtime.admission import WorkClass
 from weightctl.controller.runtime.dispatch import Dispatch, Pass
-from weightctl.controller.runtime.evidence import ReadBack
+
+
+@dataclass(slots=True, kw_only=True)
+class _Verdicts:
+    """What reading replicas of one tier back has shown, by member index."""
+
+    tier: str
+    epoch: str
+    right: dict[int, str] = field(default_factory=dict)
+    """The instance that was read."""
+    wrong: dict[int, tuple[str, bytes]] = field(default_factory=dict)
+    """The instance that was read, and the digest it has."""
+
+    def add(self, index: int, outcome: Done | Corrupt, *, good: bool) -> None:
+        if good:
+            self.right[index] = outcome.instance_id
+        else:
+            found = outcome.got if isinstance(outcome, Corrupt) else b""
+            self.wrong[index] = (outcome.instance_id, found)
+
+    def rows(self, members: Members, now_ms: int) -> list[DamagedReplica]:
+        return [
+            DamagedReplica(
+                member_key=members.keys[index],
+                tier=self.tier,
+                instance_id=instance_id,
+                epoch=self.epoch,
+                found_sha256=found,
+                at_ms=now_ms,
+            )
+            for index, (instance_id, found) in self.wrong.items()
+        ]
 
 
 class Copier:
@@ -62,17 +96,30 @@ class Copier:
         outcomes = await dispatch.send(
             work, ticket, len(batch), lambda: tier.verify(batch, limit=limit)
         )
-        results = [
-            ReadBack(index=index, instance_id=outcome.instance_id, good=isinstance(outcome, Done))
-            for index, outcome in zip(indexes, outcomes, strict=True)
-            if isinstance(outcome, Done | Corrupt) and outcome.instance_id
-        ]
-        epoch = work.seen.epochs[tier_name]
-        if results and epoch:
-            dispatch.observer.evidence.note(
-                tier_name, work.members.group_id, len(work.members), epoch, results
-            )
+        verdicts = _Verdicts(tier=tier_name, epoch=work.seen.epochs[tier_name])
+        for index, outcome in zip(indexes, outcomes, strict=True):
+            if isinstance(outcome, Done | Corrupt) and outcome.instance_id:
+                verdicts.add(index, outcome, good=isinstance(outcome, Done))
+        if verdicts.epoch:
+            await self._keep(work, verdicts)
         return outcomes
+
+    async def _keep(self, work: Pass, verdicts: _Verdicts) -> None:
+        """Make the wrong ones durable, then let the right ones count."""
+        members, damage = work.members, self._dispatch.store.damage
+        group_id, evidence = members.group_id, self._dispatch.observer.evidence
+        now_ms = self._dispatch.clock.wall_ms()
+        evidence.forget(verdicts.tier, group_id, verdicts.wrong)
+        await damage.record(group_id, verdicts.rows(members, now_ms))
+        right = {(members.keys[index], name) for index, name in verdicts.right.items()}
+        refuted = [
+            row
+            for row in damage.rows(group_id)
+            if row.tier == verdicts.tier and (row.member_key, row.instance_id) in right
+        ]
+        await damage.forget(group_id, refuted)
+        if verdicts.right:
+            evidence.note(verdicts.tier, group_id, len(members), verdicts.epoch, verdicts.right)
 
     def _expect_stored(
         self, work: Pass, tier: str, indexes: Sequence[int], outcomes: Sequence[Outcome]

@@ -1,14 +1,14 @@
-"""Which replicas were read back, with what result.  Layer: runtime, memory only.
+"""Which replicas were read back and found right.  Layer: runtime, memory only.
 
-Evidence turns COMPLETE into VERIFIED or CORRUPT.  It holds for one stored instance in one epoch of
-its tier and ages by the monotonic clock; what is not known for sure is forgotten.  Flat arrays per
-(tier, group): 17 bytes a member; the least recently used groups are forgotten beyond a bound.
+Evidence turns COMPLETE into VERIFIED.  It holds for one stored instance in one epoch of its tier
+and ages by the monotonic clock; what is not known for sure is forgotten.  Flat arrays per (tier,
+group): 17 bytes a member; the least recently used groups are forgotten beyond a bound.  What was
+found wrong is the store's to keep, because it must outlive the process.
 """
 
 from array import array
 from collections import OrderedDict, deque
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 
 from weightctl.controller.core.observation import MemberState
 from weightctl.controller.ports import Clock
@@ -16,17 +16,7 @@ from weightctl.controller.ports import Clock
 MEMBERS_MAX = 4_000_000
 
 _GOOD = MemberState.VERIFIED - MemberState.COMPLETE
-_BAD = MemberState.CORRUPT - MemberState.COMPLETE
 _COMPLETE_MASK = bytes(0xFF if state == MemberState.COMPLETE else 0 for state in range(256))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadBack:
-    """Result of reading one replica back: member index, the instance read, right or wrong."""
-
-    index: int
-    instance_id: str
-    good: bool
 
 
 class _Sheet:
@@ -41,20 +31,18 @@ class _Sheet:
         self.read_s = array("d", bytes(8 * count))
         self.batches: deque[tuple[float, tuple[int, ...]]] = deque()
 
-    def note(self, results: Iterable[ReadBack], now_s: float) -> None:
-        noted = []
-        for result in results:
-            self.delta[result.index] = _GOOD if result.good else _BAD
-            self.instances[result.index] = hash(result.instance_id)
-            self.read_s[result.index] = now_s
-            noted.append(result.index)
-        self.batches.append((now_s, tuple(noted)))
+    def note(self, instances: Mapping[int, str], now_s: float) -> None:
+        for index, instance_id in instances.items():
+            self.delta[index] = _GOOD
+            self.instances[index] = hash(instance_id)
+            self.read_s[index] = now_s
+        self.batches.append((now_s, tuple(instances)))
 
     def expire(self, before_s: float) -> None:
-        """Forget what was read before; a wrong digest stays wrong for its instance."""
+        """Forget what was read before."""
         while self.batches and self.batches[0][0] < before_s:
             for index in self.batches.popleft()[1]:
-                if self.read_s[index] < before_s and self.delta[index] == _GOOD:
+                if self.read_s[index] < before_s:
                     self.delta[index] = 0
 
     def merged(self, states: bytes) -> bytes:
@@ -74,19 +62,19 @@ class EvidenceBook:
         self._held = 0
 
     def note(
-        self, tier: str, group_id: str, count: int, epoch: str, results: Iterable[ReadBack]
+        self, tier: str, group_id: str, count: int, epoch: str, instances: Mapping[int, str]
     ) -> None:
-        """Record results of reading replicas of a group of `count` members back."""
+        """Record instances, by member index, that were read back right; the group has `count`."""
         sheet = self._sheet(tier, group_id, count, epoch)
         if sheet is None:
             sheet = self._sheets[tier, group_id] = _Sheet(count, epoch)
             self._held += count
-        sheet.note(results, self._clock.monotonic_s())
+        sheet.note(instances, self._clock.monotonic_s())
         while self._held > self._members_max and len(self._sheets) > 1:
             self._forget(next(iter(self._sheets)))
 
     def merge(self, tier: str, group_id: str, states: bytes, epoch: str, max_age_s: float) -> bytes:
-        """`states` with VERIFIED and CORRUPT where there is evidence; none of it is older."""
+        """`states` with VERIFIED where there is evidence; none of it is older."""
         if not epoch:
             return states
         sheet = self._sheet(tier, group_id, len(states), epoch)
@@ -110,18 +98,6 @@ class EvidenceBook:
         ):
             return float("-inf")
         return sheet.read_s[index]
-
-    def is_corrupt(
-        self, tier: str, group_id: str, index: int, epoch: str, instance_id: str
-    ) -> bool:
-        """Whether exactly this instance was read back with a wrong digest."""
-        sheet = self._sheets.get((tier, group_id))
-        return (
-            sheet is not None
-            and sheet.epoch == epoch
-            and sheet.delta[index] == _BAD
-            and sheet.instances[index] == hash(instance_id)
-        )
 
     def forget(self, tier: str, group_id: str, indexes: Iterable[int]) -> None:
         """Drop the evidence of some members, because the instance is another one or gone."""

@@ -7,12 +7,13 @@ while, so that it costs the passes nothing.  Looking changes nothing in any tier
 
 from array import array
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import anyio
 
 from weightctl.controller.core.backoff import Backoff
+from weightctl.controller.core.damage import DamagedReplica, Suspects, mark_damaged, suspects
 from weightctl.controller.core.observation import (
     Members,
     MemberState,
@@ -50,6 +51,8 @@ class Seen:
     views: tuple[TierView, ...]
     epochs: Mapping[str, str]
     """By tier; empty for one that gave no answer."""
+    refuted: tuple[DamagedReplica, ...] = ()
+    """Known damage that is not there any more: another copy, or another epoch, is."""
 
     def states(self, tier: str) -> bytes:
         """One byte a member in that tier."""
@@ -108,22 +111,37 @@ class Observer:
         return {name: line.problem for name, line in self._lines.items()}
 
     async def observe(
-        self, members: Members, policy: Policy, *, with_capacity: bool = True
+        self,
+        members: Members,
+        policy: Policy,
+        *,
+        damage: Sequence[DamagedReplica] = (),
+        with_capacity: bool = True,
     ) -> Seen:
-        """Every tier's view of the whole group; never raises for a tier."""
+        """Every tier's view of the whole group; never raises for a tier.
+
+        damage: what is known of it; those members are looked at in detail, so that a verdict only
+        ever counts against the copy that was read.
+        """
+        suspected = suspects(damage, members) if damage else {}
         answers: dict[str, tuple[TierObservation, TierCapacity | None]] = {}
 
         async def ask(line: _Line) -> None:
-            observation = await self._ask(line, members)
+            detail = tuple(suspected.get(line.name, ()))
+            observation = await self._ask(line, members, detail)
             capacity = await self._capacity(line) if with_capacity else None
             answers[line.name] = (observation, capacity)
 
         await self._all_lines(ask)
-        views = [
-            self._view(line, members, policy, answers[line.name]) for line in self._lines.values()
-        ]
+        refuted: list[DamagedReplica] = []
+        views = []
+        for name, line in self._lines.items():
+            view = self._view(line, members, policy, answers[name])
+            if name in suspected:
+                view = _marked(view, answers[name][0], suspected[name], refuted)
+            views.append(view)
         epochs = {name: observation.epoch for name, (observation, _) in answers.items()}
-        return Seen(members=members, views=tuple(views), epochs=epochs)
+        return Seen(members=members, views=tuple(views), epochs=epochs, refuted=tuple(refuted))
 
     async def look(self, tier: str, members: Members, indexes: Sequence[int]) -> TierObservation:
         """A fresh, detailed look at a few members; `details` are by position in `indexes`."""
@@ -256,6 +274,18 @@ class Observer:
         pause_s = _SILENCE.delay_s(line.misses, 0.0)
         line.silent_until_s = self._clock.monotonic_s() + pause_s
         line.problem = f"no answer within {self._options.deadline_s:g} s, {line.misses} in a row"
+
+
+def _marked(
+    view: TierView,
+    observation: TierObservation,
+    suspected: Suspects,
+    refuted: list[DamagedReplica],
+) -> TierView:
+    """The view with CORRUPT where a damaged copy lies; adds what is refuted."""
+    states, gone = mark_damaged(view.states, observation, suspected)
+    refuted += gone
+    return replace(view, states=states)
 
 
 def _told(error: Exception) -> str:

@@ -7,9 +7,10 @@ cancellation leave it.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from weightctl.controller.core.damage import DamagedReplica
 from weightctl.controller.core.identity import Identity
 from weightctl.controller.core.observation import Members
 from weightctl.controller.core.plan import Leases, Plan, Step, StepKind, Verdict
@@ -139,7 +140,11 @@ class Reconciler:
             members=await self._members(record),
             leases=Leases(count=len(leases), nearest_expiry_ms=nearest_ms),
             import_idle_ms=idle_ms,
+            damage=self._damage(record),
         )
+
+    def _damage(self, record: RevisionMetadata) -> Sequence[DamagedReplica]:
+        return self._store.damage.rows(record.manifest.payload_group_id)
 
     async def _members(self, record: RevisionMetadata) -> Members:
         return await self._store.directory.members(record.manifest.payload_group_id)
@@ -152,9 +157,12 @@ class Reconciler:
             self._board.clear(record.identity)
             self._drift.forget(record.identity)
             return self._reported(record, None, Tally(), Finished())
+        if self._damage(record):  # a cheap look cannot tell the damaged copy from another one
+            self._drift.forget(record.identity)
         if is_idle(record) and not self._drift.unknown((record,)):
             return self._reported(record, None, Tally(), Finished())
         answer = await self._survey.answer(await self._question(record))
+        await self._store.damage.forget(record.manifest.payload_group_id, answer.seen.refuted)
         await self._keep_epochs()
         self._board.planned(record.identity, answer.plan, record.metadata_generation)
         if self._records_only(answer.plan):
@@ -164,7 +172,8 @@ class Reconciler:
         tally = await self._act(record, answer)
         following = self._following(record, answer.plan, tally)
         self._note_failures(record, tally)
-        if is_idle(record) and answer.plan.verdict is Verdict.CONVERGED:
+        settled = is_idle(record) and answer.plan.verdict is Verdict.CONVERGED
+        if settled and not self._damage(record):
             self._drift.remember(record, answer.seen)
         return self._reported(record, answer.plan, tally, following)
 

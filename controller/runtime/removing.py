@@ -9,6 +9,7 @@ checked once more after it was written.  Only the looked-at instance is named to
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from weightctl.controller.core.damage import DamagedReplica
 from weightctl.controller.core.observation import Member, MemberState, ReplicaDetail
 from weightctl.controller.core.plan import Reason, Step, StepKind
 from weightctl.controller.core.records import Availability
@@ -47,15 +48,24 @@ class Remover:
 
     async def quarantine(self, work: Pass, step: Step, indexes: Sequence[int]) -> None:
         """Take replicas that were read back wrong out of sight; only exactly those instances."""
-        tier, group_id = step.source, work.members.group_id
-        evidence, epoch = self._dispatch.observer.evidence, work.seen.epochs[tier]
+        damaged = {
+            (row.member_key, row.instance_id)
+            for row in self._damage(work, step.source)
+            if row.epoch == work.seen.epochs[step.source]
+        }
+        keys = work.members.keys
+        looked_at = await self._look(work, step.source, indexes)
         wrong = {
             index: detail
-            for index, detail in (await self._look(work, tier, indexes)).items()
-            if evidence.is_corrupt(tier, group_id, index, epoch, detail.instance_id)
+            for index, detail in looked_at.items()
+            if (keys[index], detail.instance_id) in damaged
         }
-        evidence.forget(tier, group_id, [index for index in indexes if index not in wrong])
         await self._remove(work, step, wrong)
+
+    def _damage(self, work: Pass, tier: str) -> list[DamagedReplica]:
+        """The replicas of the group in one tier that are known to be damaged."""
+        rows = self._dispatch.store.damage.rows(work.members.group_id)
+        return [row for row in rows if row.tier == tier]
 
     # --- published revisions ----------------------------------------------------------------------
 
@@ -217,6 +227,15 @@ class Remover:
         observer.evidence.forget(step.source, group_id, indexes)
         observer.gate.expect(step.source, group_id, gone, MemberState.ABSENT)
         observer.capacity_changed(step.source)
+        removed = {(work.members.keys[index], details[index].instance_id) for index in gone}
+        await self._dispatch.store.damage.forget(
+            group_id,
+            [
+                row
+                for row in self._damage(work, step.source)
+                if (row.member_key, row.instance_id) in removed
+            ],
+        )
 
     async def _drop_batch(
         self, work: Pass, tier_name: str, batch: Sequence[DropItem], *, quarantine: bool = False

@@ -73,12 +73,15 @@ class Resync:
         """One visit to every idle published revision.
 
         Those never seen converged get a whole pass, spread over `spread_s`; the others a look.
+        Where a copy is known to be damaged the pass comes at once: what a reader found while no
+        loop ran is not recorded in the summary yet.
         """
         for records in self._slices():
             unknown = self._drift.unknown(records)
             for record in unknown:
                 if record.identity not in self._queue:
-                    delay_s = self._entropy.random() * spread_s
+                    damaged = self._store.damage.rows(record.manifest.payload_group_id)
+                    delay_s = 0.0 if damaged else self._entropy.random() * spread_s
                     self._queue.add_after(record.identity, delay_s, Priority.RESYNC)
             new = {record.identity for record in unknown}
             known = [record for record in records if record.identity not in new]

@@ -12,6 +12,7 @@ import anyio
 from anyio import to_thread
 
 from weightctl.controller.core.aggregate import GroupFacts, examine
+from weightctl.controller.core.damage import DamagedReplica
 from weightctl.controller.core.forecast import forecast
 from weightctl.controller.core.observation import Members
 from weightctl.controller.core.plan import Leases, Plan, Situation
@@ -42,6 +43,8 @@ class Question:
     members: Members
     leases: Leases = field(default_factory=Leases)
     import_idle_ms: int = 0
+    damage: Sequence[DamagedReplica] = ()
+    """Which replicas of the group are known to be damaged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +79,9 @@ class Survey:
             seen = Seen(members=members, views=(), epochs={})
         else:
             with_capacity = record.operation is not Operation.NONE
-            seen = await self._observer.observe(members, policy, with_capacity=with_capacity)
+            seen = await self._observer.observe(
+                members, policy, damage=question.damage, with_capacity=with_capacity
+            )
         situation = Situation(
             record=record,
             operation=question.operation,
@@ -126,7 +131,7 @@ async def observe_and_plan(
     clock: Clock,
     options: ObserverOptions | None = None,
 ) -> Answer:
-    """One dry run without a loop: no evidence is known, nothing is written anywhere."""
+    """One dry run without a loop: no copy counts as read back right, nothing is written."""
     timer = Timer(clock)
     observer = Observer(tiers, clock=clock, timer=timer, options=options)
     async with anyio.create_task_group() as group:

@@ -5,7 +5,7 @@ import pytest
 from tests.support.virtual_time import VirtualClock
 from weightctl.controller.core.observation import MemberState, TierObservation
 from weightctl.controller.core.policy import Policy
-from weightctl.controller.runtime.evidence import EvidenceBook, ReadBack
+from weightctl.controller.runtime.evidence import EvidenceBook
 from weightctl.controller.runtime.settling import SettleGate
 
 LETTERS = dict(zip("?-pcvx", MemberState, strict=True))
@@ -20,15 +20,14 @@ def word(raw: bytes) -> str:
     return "".join("?-pcvx"[state] for state in raw)
 
 
-def good(*indexes: int, instance: str = "i") -> list[ReadBack]:
-    return [ReadBack(index=index, instance_id=instance, good=True) for index in indexes]
+def good(*indexes: int, instance: str = "i") -> dict[int, str]:
+    return dict.fromkeys(indexes, instance)
 
 
 def test_evidence_marks_only_complete_members() -> None:
     book = EvidenceBook(VirtualClock())
     book.note("t", "g", 6, "e", good(0, 1, 2, 3))
-    book.note("t", "g", 6, "e", [ReadBack(index=4, instance_id="i", good=False)])
-    assert word(book.merge("t", "g", states("c-p?cc"), "e", 60)) == "v-p?xc"
+    assert word(book.merge("t", "g", states("c-p?cc"), "e", 60)) == "v-p?cc"
 
 
 @pytest.mark.parametrize(
@@ -40,15 +39,14 @@ def test_evidence_ends_with_its_epoch_and_its_group(epoch: str, count: int) -> N
     assert word(book.merge("t", "g", states("c" * count), epoch, 60)) == "c" * count
 
 
-def test_evidence_ages_and_a_newer_reading_renews_it_but_wrong_stays_wrong() -> None:
+def test_evidence_ages_and_a_newer_reading_renews_it() -> None:
     clock = VirtualClock()
     book = EvidenceBook(clock)
     book.note("t", "g", 3, "e", good(0, 1))
-    book.note("t", "g", 3, "e", [ReadBack(index=2, instance_id="i", good=False)])
     clock.jump(50)
     book.note("t", "g", 3, "e", good(1))
     clock.jump(20)
-    assert word(book.merge("t", "g", states("ccc"), "e", 60)) == "cvx"
+    assert word(book.merge("t", "g", states("ccc"), "e", 60)) == "cvc"
 
 
 def test_proof_needs_the_very_instance_and_epoch() -> None:
