@@ -18,6 +18,7 @@ from weightctl.controller.core.manifest_codec import MANIFEST_BYTES_MAX, read_ma
 from weightctl.controller.core.ranges import RangePlan, TensorSlice, plan_ranges
 from weightctl.controller.errors import ErrorCode, IntegrityError, WeightError
 from weightctl.controller.ports import PIECE_BYTES
+from weightctl.controller.weightstore.damage import DamageReports
 from weightctl.controller.weightstore.lease_keeper import held_lease
 from weightctl.controller.weightstore.mover import LoadReport, Mover
 from weightctl.controller.weightstore.replicas import Replicas
@@ -87,7 +88,7 @@ class Loader:
                 limits=self.limits,
                 progress=request.progress,
                 keeper=keeper,
-                replicas=await self._look(_objects(record, plan, members)),
+                replicas=await self._look(record, _objects(record, plan, members)),
                 report=report,
             )
             match request.into:
@@ -113,11 +114,19 @@ class Loader:
             raw = await _read_whole(tier, member, self.limits.get(tier.profile.name))
             return await to_thread.run_sync(read_manifest, record, raw)
 
-        return await (await self._look([member])).from_best(member, read)
+        return await (await self._look(record, [member])).from_best(member, read)
 
-    async def _look(self, members: Sequence[Member]) -> Replicas:
-        replicas = Replicas(members)
-        await replicas.look(self.tiers, self.options.observe_deadline_s)
+    async def _look(self, record: RevisionMetadata, members: Sequence[Member]) -> Replicas:
+        deadline_s = self.options.observe_deadline_s
+        reports = DamageReports(
+            store=self.store,
+            clock=self.clock,
+            group_id=record.manifest.payload_group_id,
+            deadline_s=deadline_s,
+            limits=self.limits,
+        )
+        replicas = Replicas(members, reports)
+        await replicas.look(self.tiers, deadline_s)
         return replicas
 
 

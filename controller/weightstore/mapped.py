@@ -10,7 +10,7 @@ import hashlib
 import mmap
 import os
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,22 +34,33 @@ def whole_pieces(plan: RangePlan) -> dict[int, tuple[str, int]]:
     }
 
 
+class Mapped(NamedTuple):
+    """Objects that were mapped, by key, and keys of those whose bytes are wrong."""
+
+    views: dict[str, memoryview]
+    wrong: list[str]
+
+
 def map_objects(
     members: Sequence[Member],
     tiers: Mapping[str, Tier],
     verify: bool,  # noqa: FBT001 - passed through a thread hop, which takes no keywords
-) -> dict[str, memoryview]:
+) -> Mapped:
     """Map the members that their tier offers as whole files; blocks, for a worker thread.
 
     `tiers` names, by key, the mappable tier that holds the member.  Whatever cannot be mapped is
     left out and gets copied instead; with `verify` so is what has the wrong digest.
     """
-    mapped: dict[str, memoryview] = {}
+    mapped = Mapped({}, [])
     for member in members[:MAPS_MAX]:
         path = tiers[member.key].map_path(member)
         view = None if path is None else _map(path, member.size_bytes)
-        if view is not None and (not verify or hashlib.sha256(view).digest() == member.sha256):
-            mapped[member.key] = view
+        if view is None:
+            continue
+        if verify and hashlib.sha256(view).digest() != member.sha256:
+            mapped.wrong.append(member.key)
+        else:
+            mapped.views[member.key] = view
     return mapped
 
 

@@ -127,7 +127,9 @@ class Mover:
             if (tier := self.replicas.mappable(self.replicas.member(key))) is not None:
                 tiers[key] = tier
         members = [self.replicas.member(key) for key in tiers]
-        views = await to_thread.run_sync(map_objects, members, tiers, self.verify)
+        views, wrong = await to_thread.run_sync(map_objects, members, tiers, self.verify)
+        for key in wrong:
+            await self.replicas.report(tiers[key], self.replicas.member(key))
         tensors: dict[int, LoadedTensor] = {}
         for index, (key, source) in pieces.items():
             if key in views:

@@ -77,10 +77,12 @@ def as_members(group_id: str, members: Sequence[Member]) -> Members:
     )
 
 
-async def observe(tier: Tier, members: Members, deadline_s: float) -> TierObservation:
+async def observe(
+    tier: Tier, members: Members, deadline_s: float, *, detail: Sequence[int] = ()
+) -> TierObservation:
     """The tier's answer, or UNKNOWN for all when it does not come in time."""
     with anyio.move_on_after(deadline_s):
-        return await tier.observe(members)
+        return await tier.observe(members, detail=detail)
     return unknown_observation(len(members), f"no answer within {deadline_s:g} s")
 
 

@@ -2,13 +2,16 @@
 
 A hot replica is read before a cold one, a fast tier before a slow one.  A tier that gave no answer
 comes last, but it comes: no answer is not absence.  A replica that fails in the middle is followed
-by the next one.
+by the next one.  One that is known to be damaged is not read at all; one that turns out to be is
+reported before the next is tried.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from weightctl.controller.core.damage import mark_damaged, suspects
+from weightctl.controller.core.identity import text_bytes
 from weightctl.controller.core.observation import MemberState
 from weightctl.controller.errors import IntegrityError, ReconcileError, TransientError
 from weightctl.controller.weightstore.parallel import for_each
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 
     from weightctl.controller.core.observation import Member
     from weightctl.controller.ports import Tier
+    from weightctl.controller.weightstore.damage import DamageReports
 
 Result = TypeVar("Result")
 
@@ -26,23 +30,28 @@ Result = TypeVar("Result")
 class Replicas:
     """One look at some members of a group, in every tier."""
 
-    def __init__(self, members: Sequence[Member]) -> None:
-        self.members = members
-        self._index = {member.key: index for index, member in enumerate(members)}
-        self._seen: list[tuple[Tier, bytes]] = []
+    def __init__(self, members: Sequence[Member], reports: DamageReports) -> None:
+        self.members = sorted(members, key=lambda member: text_bytes(member.key))
+        self._reports = reports
+        self._index = {member.key: index for index, member in enumerate(self.members)}
+        self._seen: list[tuple[Tier, bytearray]] = []
 
     async def look(self, tiers: Sequence[Tier], deadline_s: float) -> None:
         """Observe all tiers at once; a tier without an answer is unknown."""
         if not self.members:
             return
         asked = as_members(self.members[0].group_id, self.members)
+        suspected = suspects(self._reports.known(), asked)
         states: dict[str, bytes] = {}
 
         async def ask(tier: Tier) -> None:
-            states[tier.profile.name] = (await observe(tier, asked, deadline_s)).states
+            damaged = suspected.get(tier.profile.name, {})
+            seen = await observe(tier, asked, deadline_s, detail=tuple(damaged))
+            states[tier.profile.name], _ = mark_damaged(seen.states, seen, damaged)
 
         await for_each(tiers, max(1, len(tiers)), ask)
-        self._seen = [(tier, states[tier.profile.name]) for tier in sorted(tiers, key=_rank)]
+        ranked = sorted(tiers, key=_rank)
+        self._seen = [(tier, bytearray(states[tier.profile.name])) for tier in ranked]
 
     def member(self, key: str) -> Member:
         """The member with that key."""
@@ -78,6 +87,9 @@ class Replicas:
                 return await read(tier)
             except ReconcileError as error:
                 failures.append(error)
+                if isinstance(error, IntegrityError):
+                    await self.report(tier, member)
+        failures += self._known_damage(member)
         failures.sort(key=lambda error: not isinstance(error, IntegrityError))
         if failures:
             raise failures[0]
@@ -86,6 +98,26 @@ class Replicas:
             "no tier holds a complete replica of it",
             "`weightctl explain` shows where it was last seen; repair the revision",
         )
+
+    async def report(self, tier: Tier, member: Member) -> None:
+        """Wrong bytes came from that replica: read it no more here, and have it judged."""
+        for known, states in self._seen:
+            if known is tier:
+                states[self._index[member.key]] = MemberState.CORRUPT
+        await self._reports.confirm(tier, member)
+
+    def _known_damage(self, member: Member) -> list[ReconcileError]:
+        """Why the replicas that were left out cannot serve."""
+        index = self._index[member.key]
+        return [
+            IntegrityError(
+                f"object {member.key} in tier {tier.profile.name} is damaged",
+                "it was read back with a wrong digest before",
+                "`weightctl repair` replaces the replica from a good one",
+            )
+            for tier, states in self._seen
+            if states[index] == MemberState.CORRUPT
+        ]
 
 
 def _rank(tier: Tier) -> tuple[bool, int, float]:
