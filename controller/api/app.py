@@ -79,4 +79,5 @@ class StoreRecords:
             record=record,
             operation=self._store.operation(identity=record.identity),
             leases=self._store.leases(identity=record.identity),
+            damage=self._store.damage.rows(record.manifest.payload_group_id),
         )

@@ -124,6 +124,17 @@ class EvidenceFields(TypedDict):
     atMs: int
 
 
+class DamageFields(TypedDict):
+    """One replica that was read back with a wrong digest; nothing reads it any more."""
+
+    memberKey: str
+    tier: str
+    instance: str
+    epoch: str
+    foundSha256: str
+    atMs: int
+
+
 class RevisionDetails(Document):
     """Everything that the state directory holds about one revision."""
 
@@ -133,6 +144,7 @@ class RevisionDetails(Document):
     leases: list[Lease]
     operations: list[OperationFields]
     evidence: list[EvidenceFields]
+    damage: list[DamageFields]
 
 
 class Hold(TypedDict):

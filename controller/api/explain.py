@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weightctl.controller.api import views
+from weightctl.controller.core.plan import Reason
 from weightctl.controller.core.queries import get_revision
 from weightctl.controller.core.records import Availability, Operation
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from weightctl.controller.api import documents as doc
+    from weightctl.controller.core.damage import DamagedReplica
     from weightctl.controller.core.identity import Identity
     from weightctl.controller.core.plan import Plan
     from weightctl.controller.core.policy import Policy
@@ -32,11 +34,21 @@ _SUMMARIES = {
 
 
 def explain(
-    state: WeightState, identity: Identity, policy: Policy, *, now_ms: int, plan: Plan | None = None
+    state: WeightState,
+    identity: Identity,
+    policy: Policy,
+    *,
+    now_ms: int,
+    damage: Iterable[DamagedReplica] = (),
+    plan: Plan | None = None,
 ) -> doc.Explanation:
     """Every hold, the record's first.  Raises NOT_FOUND."""
     record = get_revision(state, identity=identity, now_ms=now_ms).metadata
-    holds = [*_from_record(state, record, policy, now_ms), *_from_policy(record, policy, now_ms)]
+    holds = [
+        *_from_record(state, record, policy, now_ms),
+        *_from_policy(record, policy, now_ms),
+        *_from_damage(damage),
+    ]
     if plan is not None:
         known = {hold["reason"] for hold in holds}
         holds.extend(hold for hold in _from_plan(plan) if hold["reason"] not in known)
@@ -77,6 +89,15 @@ def _from_policy(record: RevisionMetadata, policy: Policy, now_ms: int) -> Itera
         yield _hold("Paused", "policy.paused is true")
     elif closed_ms:
         yield _hold("WindowClosed", "outside policy.windows", now_ms + closed_ms)
+
+
+def _from_damage(damage: Iterable[DamagedReplica]) -> Iterable[doc.Hold]:
+    by_tier: dict[str, list[str]] = {}
+    for row in damage:
+        by_tier.setdefault(row.tier, []).append(row.member_key)
+    for tier, keys in by_tier.items():
+        what = f"{tier}: {len(keys)} replicas were read back wrong, {keys[0]} first; repair"
+        yield _hold(Reason.WRONG_DIGEST.value, what)
 
 
 def _from_plan(plan: Plan) -> Iterable[doc.Hold]:

@@ -117,6 +117,7 @@ class Planning:
             operation=subject.operation,
             members=await self.members(subject.record),
             leases=subject.live_leases(self.clock.wall_ms()),
+            damage=subject.damage,
         )
         asked = observe_and_plan(question, self.tiers, policy=self.policy, clock=self.clock)
         return await (await asked).forecast()

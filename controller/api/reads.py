@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from weightctl.controller.api import documents as doc
+    from weightctl.controller.core.damage import DamagedReplica
     from weightctl.controller.core.identity import Identity
     from weightctl.controller.core.records import RevisionLease, RevisionView
     from weightctl.controller.core.state import WeightState
@@ -93,6 +94,7 @@ def describe(
         "leases": [_lease(state, lease, now_ms) for lease in state.leases_of(identity)],
         "operations": [views.operation_fields(item) for item in operations],
         "evidence": [_evidence(row) for row in stored.evidence(identity)],
+        "damage": [_damage(row) for row in stored.damage(revision["manifest"]["payloadGroupId"])],
     }
 
 
@@ -164,6 +166,17 @@ def _evidence(row: EvidenceRow) -> doc.EvidenceFields:
         "evidenceEpoch": row.evidence_epoch,
         "verifiedAtMs": row.verified_at_ms,
         "operationId": row.operation_id,
+        "atMs": row.at_ms,
+    }
+
+
+def _damage(row: DamagedReplica) -> doc.DamageFields:
+    return {
+        "memberKey": row.member_key,
+        "tier": row.tier,
+        "instance": row.instance_id,
+        "epoch": row.epoch,
+        "foundSha256": row.found_sha256.hex(),
         "atMs": row.at_ms,
     }
 

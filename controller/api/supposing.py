@@ -18,6 +18,7 @@ from weightctl.controller.core.steps import existing
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from weightctl.controller.core.damage import DamagedReplica
     from weightctl.controller.core.identity import Identity
     from weightctl.controller.core.records import (
         ResidencyOperation,
@@ -35,6 +36,8 @@ class Subject:
     record: RevisionMetadata
     operation: ResidencyOperation | None
     leases: tuple[RevisionLease, ...] = ()
+    damage: tuple[DamagedReplica, ...] = ()
+    """Its replicas that are known to be damaged."""
 
     @property
     def identity(self) -> Identity:

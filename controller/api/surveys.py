@@ -5,6 +5,7 @@ The same functions answer for an open application and for a state directory that
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from weightctl.controller.api import explain as explaining
@@ -31,15 +32,19 @@ class StoredRecords:
 
     async def subject(self, identity: Identity) -> Subject:
         """One revision.  Raises NOT_FOUND."""
-        return subject(self._stored.state, identity)
+        return self._with_damage(subject(self._stored.state, identity))
 
     def subjects(self) -> Iterable[Subject]:
         """Every revision that is no tombstone, identity order."""
-        return subjects(self._stored.state)
+        return map(self._with_damage, subjects(self._stored.state))
 
     async def members(self, group_id: str) -> Members:
         """Members of a payload group, key order; blocks, in a process that does nothing else."""
         return self._stored.members(group_id)
+
+    def _with_damage(self, found: Subject) -> Subject:
+        group_id = found.record.manifest.payload_group_id
+        return replace(found, damage=self._stored.damage(group_id))
 
 
 async def survey(planning: Planning, verb: str, params: Mapping[str, Any]) -> doc.Document:
@@ -69,6 +74,7 @@ async def explain(planning: Planning, asked: requests.One) -> doc.Explanation:
         asked.identity,
         planning.policy,
         now_ms=planning.clock.wall_ms(),
+        damage=found.damage,
         plan=(await planning.as_it_stands(found))[0],
     )
 

@@ -234,6 +234,12 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
         ("VERIFIED", _time("verifiedAtMs")),
         ("DIGEST", lambda row: row["evidenceSha256"][:16]),
     ),
+    "damage": (
+        ("MEMBER", _of("memberKey")),
+        ("DAMAGED IN", _of("tier")),
+        ("READ BACK", _time("atMs")),
+        ("FOUND", lambda row: row["foundSha256"][:16]),
+    ),
     "holds": (("REASON", _of("reason")), ("WHAT", _of("what")), ("UNTIL", _time("untilMs"))),
     "steps": (
         ("ROUND", _of("round")),

@@ -76,7 +76,14 @@ def explain(args: argparse.Namespace, console: Console) -> int:
     from weightctl.controller.api import explain as api
 
     with _stored(args, console) as stored:
-        document = api.explain(stored.state, identity, config.policy(), now_ms=_now_ms())
+        record = stored.state.metadata.get(identity)
+        document = api.explain(
+            stored.state,
+            identity,
+            config.policy(),
+            now_ms=_now_ms(),
+            damage=() if record is None else stored.damage(record.manifest.payload_group_id),
+        )
     console.document(document)
     return ExitCode.OK
 
