@@ -121,6 +121,12 @@ class TransientError(ReconcileError):
     reason: ClassVar[str] = "Transient"
 
 
+class NothingReadableError(TransientError):
+    """A member has no readable replica in any tier; a tier that comes back may end that."""
+
+    reason: ClassVar[str] = "NothingReadable"
+
+
 class ThrottledError(ReconcileError):
     """The other side asks to wait `after_s` seconds."""
 

@@ -12,7 +12,7 @@ from weightctl.controller.api import requests, supposing, surveys, transfer, vie
 from weightctl.controller.api.supposing import Wish
 from weightctl.controller.api.waiting import wait_for
 from weightctl.controller.core.records import Availability
-from weightctl.controller.core.refusals import invalid
+from weightctl.controller.core.refusals import instant, invalid
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -81,6 +81,8 @@ async def repair(app: App, asked: requests.Repair, emit: Emit) -> doc.Revision:
 async def delete(app: App, asked: requests.Change, emit: Emit) -> doc.Revision:
     """Start DELETING; an import that is not committed is aborted, which ends the same way."""
     record = await _record(app, asked.identity)
+    if record.availability is Availability.DELETED:
+        emit({"note": f"{asked.identity} is deleted already"})
     importing = record.availability is Availability.IMPORTING
     remove = app.store.abort_import if importing else app.store.delete_revision
     await remove(
@@ -119,15 +121,23 @@ async def health(app: App, _: requests.Nothing, __: Emit) -> doc.Health:
 # --- leases, snapshots ----------------------------------------------------------------------------
 
 
-async def lease_acquire(app: App, asked: requests.Acquire, _: Emit) -> doc.Lease:
-    """Claim a revision."""
+async def lease_acquire(app: App, asked: requests.Acquire, emit: Emit) -> doc.Lease:
+    """Claim a revision; a holder who has a lease on it gets that one as it is."""
     record = await _record(app, asked.identity)
+    held = {lease.lease_id for lease in app.store.leases(identity=asked.identity)}
     taken = await app.store.acquire_lease(
         identity=asked.identity,
         expected_metadata_generation=asked.expected_generation or record.metadata_generation,
         holder=asked.holder,
         ttl_ms=asked.ttl_ms or app.lease_ttl_ms,
     )
+    if taken.lease_id in held:
+        emit(
+            {
+                "note": f"{taken.holder} holds lease {taken.lease_id} already, until"
+                f" {instant(taken.expires_at_ms)}; `weightctl lease renew` lets it live longer"
+            }
+        )
     return views.lease(taken, live=True)
 
 
@@ -141,10 +151,15 @@ async def lease_renew(app: App, asked: requests.Renew, _: Emit) -> doc.Lease:
     return views.lease(renewed, live=True)
 
 
-async def lease_release(app: App, asked: requests.Release, _: Emit) -> doc.LeaseList:
-    """Give a lease back; what is left of it is an empty list."""
+async def lease_release(app: App, asked: requests.Release, emit: Emit) -> doc.LeaseList:
+    """Give a lease back; lists what was released, nothing where there was no such lease."""
+    held = app.store.lease(lease_id=asked.lease_id)
     await app.store.release_lease(lease_id=asked.lease_id, tenant_id=asked.tenant_id)
-    return {"apiVersion": views.API_VERSION, "kind": "LeaseList", "items": []}
+    released = [] if held is None or held.identity.tenant_id != asked.tenant_id else [held]
+    if not released:
+        emit({"note": f"no such lease: nothing to release ({asked.lease_id})"})
+    items = [views.lease(lease, live=False) for lease in released]
+    return {"apiVersion": views.API_VERSION, "kind": "LeaseList", "items": items}
 
 
 async def snapshot_save(app: App, asked: requests.File, _: Emit) -> doc.SnapshotReport:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from weightctl.controller.core.records import COMPLETED, Availability
-from weightctl.controller.errors import WeightctlError
+from weightctl.controller.errors import NothingReadableError, WeightctlError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -34,7 +34,7 @@ class WaitTimeoutError(WeightctlError):
 class LostError(WeightctlError):
     """A member has no readable replica in any tier."""
 
-    reason = "NothingReadable"
+    reason = NothingReadableError.reason
 
 
 async def wait_for(
@@ -121,7 +121,8 @@ class _Look:
                 raise LostError(
                     f"{self._verb} of {self._identity} cannot be finished",
                     text,
-                    "bring a tier that holds the members back; the operation stays until then",
+                    "bring a tier back that holds them (`weightctl tiers` shows their health): it"
+                    " goes on by itself; or import the weights under a new weight generation",
                 )
             if condition.type in {"Blocked", "Failing"} and text != self.said:
                 self.said = text

@@ -75,7 +75,7 @@ _OF_REASON = {
     # loop is imported.
     "NeedsYes": ExitCode.USAGE,
     "Timeout": ExitCode.TIMEOUT,
-    "NothingReadable": ExitCode.LOST,
+    errors.NothingReadableError.reason: ExitCode.LOST,
 }
 
 DETAILED = {0: "nothing to do", 2: "there is something to do", 3: "blocked by a guard"}

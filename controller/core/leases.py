@@ -33,9 +33,9 @@ from weightctl.controller.core.refusals import (
     invalid,
     lease_expired,
     not_found,
-    not_ready,
     outdated,
     stale,
+    unavailable,
 )
 from weightctl.controller.core.steps import check_call, existing
 from weightctl.controller.core.validity import lease_problem
@@ -67,7 +67,7 @@ def prepare_acquire(
     if record.metadata_generation != expected_metadata_generation:
         raise stale(record, expected_metadata_generation)
     if record.availability != Availability.READY:
-        raise not_ready(identity, f"it is {record.availability.name}, leases need READY")
+        raise unavailable(record)
     if record.operation != Operation.NONE:
         raise busy_operation(record)
     own = [lease for lease in state.active_leases(identity, now_ms) if lease.holder == holder]
@@ -205,7 +205,7 @@ def _check_revision(record: RevisionMetadata, lease: RevisionLease, *, new: bool
     if generation < fence or (new and generation != fence):
         raise stale(record, fence)
     if record.availability != Availability.READY:
-        raise not_ready(record.identity, f"it is {record.availability.name}, leases need READY")
+        raise unavailable(record)
     if record.operation != Operation.NONE and (new or record.operation != Operation.REPAIRING):
         raise busy_operation(record)
 

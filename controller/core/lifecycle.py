@@ -203,7 +203,7 @@ def prepare_delete(
         raise stale(current, expected_metadata_generation)
     live = state.active_leases(identity, now_ms)
     if live:
-        raise busy_lease(identity, max(lease.expires_at_ms for lease in live))
+        raise busy_lease(identity, live)
     if current.operation != Operation.NONE:
         raise busy_operation(current)
     if current.availability not in PUBLISHED:
@@ -341,7 +341,7 @@ def _check_leases_retired(
         return
     for lease in state.leases_of(current.identity):
         if lease not in mutation.retired:
-            raise busy_lease(current.identity, lease.expires_at_ms)
+            raise busy_lease(current.identity, [lease])
 
 
 def _same_declaration(declared: ManifestReference, manifest: ManifestReference) -> bool:

@@ -236,7 +236,7 @@ def _check_no_lease(state: WeightState, operation: ResidencyOperation) -> None:
         return
     live = state.active_leases(operation.identity, operation.started_at_ms)
     if live:
-        raise busy_lease(operation.identity, max(lease.expires_at_ms for lease in live))
+        raise busy_lease(operation.identity, live)
 
 
 # --- shared ---------------------------------------------------------------------------------------

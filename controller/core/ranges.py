@@ -137,7 +137,7 @@ def _select(tensors: Mapping[str, TensorDescriptor], item: TensorSlice) -> Selec
             ErrorCode.NOT_FOUND,
             f"tensor {item.tensor_id!r} is not in this revision",
             f"its manifest names {len(tensors)} other tensors",
-            "list the names with `weightctl describe`",
+            "`weightctl describe IDENTITY --tensors` lists them",
         )
     shape = tensor.global_shape
     if item.dim is None:

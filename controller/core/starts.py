@@ -45,6 +45,7 @@ from weightctl.controller.core.refusals import (
     invalid,
     not_ready,
     stale,
+    unavailable,
 )
 from weightctl.controller.core.steps import (
     advance,
@@ -84,10 +85,10 @@ def prepare_start(
     if record.metadata_generation != expected_metadata_generation:
         raise stale(record, expected_metadata_generation)
     if record.availability not in PUBLISHED:
-        raise not_ready(identity, f"it is {record.availability.name}, not READY or DEGRADED")
+        raise unavailable(record)
     live = state.active_leases(identity, now_ms)
     if live:
-        raise busy_lease(identity, max(lease.expires_at_ms for lease in live))
+        raise busy_lease(identity, live)
     return _started(state, record, kind, target_residency, member_count, now_ms=now_ms)
 
 
@@ -109,6 +110,8 @@ def prepare_repair(
         return _start_again(state, record, kind, target_residency, expected_metadata_generation)
     if record.metadata_generation != expected_metadata_generation:
         raise stale(record, expected_metadata_generation)
+    if record.availability not in PUBLISHED:
+        raise unavailable(record)
     short = record.availability == Availability.READY and copies_short
     if record.availability != Availability.DEGRADED and not short:
         raise not_ready(

@@ -259,6 +259,11 @@ class WeightMetadataStore:
         return tuple(self._engine.state.active_leases(identity, self._clock.wall_ms()))
 
     @typed
+    def lease(self, *, lease_id: int) -> RevisionLease | None:
+        """One lease, live or not; None for an unknown id."""
+        return self._engine.state.leases.get(lease_id)
+
+    @typed
     def operation(self, *, identity: Identity) -> ResidencyOperation | None:
         """The operation that a revision runs now, None when idle or unknown."""
         record = self._engine.state.metadata.get(identity)

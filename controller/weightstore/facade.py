@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 from weightctl.controller.core.ranges import TensorSlice
 from weightctl.controller.core.records import Availability
+from weightctl.controller.core.refusals import unavailable
 from weightctl.controller.errors import ErrorCode, WeightError
 from weightctl.controller.weightstore.load import Loader, LoadRequest
 from weightctl.controller.weightstore.options import WeightStoreOptions
@@ -106,18 +107,13 @@ class WeightStore:
         holder is `holder` with a token of this call, so that loads never share a lease.
 
         Raises WeightError NOT_FOUND, NOT_READY, BUSY, STALE_GENERATION, LEASE_EXPIRED or
-        INVALID_ARGUMENT; IntegrityError when no replica has the right bytes; TransientError when
-        none can be read; ManifestError; TargetError for the place to load into.
+        INVALID_ARGUMENT; IntegrityError when no replica has the right bytes; NothingReadableError
+        when none can be read; ManifestError; TargetError for the place to load into.
         """
         wanted = None if tensors is None else _slices(tensors)
         record = (await self._store.get(identity=identity)).metadata
         if record.availability is not Availability.READY:
-            raise WeightError(
-                ErrorCode.NOT_READY,
-                f"revision {identity} cannot be loaded",
-                f"it is {record.availability.name}",
-                "wait until it is READY; `weightctl explain` shows what it waits for",
-            )
+            raise unavailable(record)
         target = into or IntoArrays()
         request = LoadRequest(
             wanted=wanted,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from weightctl.controller.core.damage import mark_damaged, suspects
 from weightctl.controller.core.identity import text_bytes
 from weightctl.controller.core.observation import MemberState
-from weightctl.controller.errors import IntegrityError, ReconcileError, TransientError
+from weightctl.controller.errors import IntegrityError, NothingReadableError, ReconcileError
 from weightctl.controller.weightstore.parallel import for_each
 from weightctl.controller.weightstore.primitives import as_members, observe
 
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from weightctl.controller.weightstore.damage import DamageReports
 
 Result = TypeVar("Result")
+_TO_BRING_BACK = (
+    "bring a tier back that holds a good one (`weightctl tiers` shows which has a problem),"
+    " or import the weights under a new weight generation"
+)
 
 
 class Replicas:
@@ -78,8 +82,8 @@ class Replicas:
     async def from_best(self, member: Member, read: Callable[[Tier], Awaitable[Result]]) -> Result:
         """What `read` gives from the first tier that serves the member whole and right.
 
-        Raises IntegrityError when a replica had wrong bytes and no other served, else the first
-        tier's error, TransientError when there was no tier to try.
+        Raises IntegrityError when a replica had wrong bytes and no other served, else
+        NothingReadableError.
         """
         failures: list[ReconcileError] = []
         for tier in self.sources(member):
@@ -90,13 +94,24 @@ class Replicas:
                 if isinstance(error, IntegrityError):
                     await self.report(tier, member)
         failures += self._known_damage(member)
-        failures.sort(key=lambda error: not isinstance(error, IntegrityError))
-        if failures:
-            raise failures[0]
-        raise TransientError(
+        for error in failures:
+            if isinstance(error, IntegrityError):
+                error.todo = _TO_BRING_BACK
+                raise error
+        raise self._nothing_readable(member, failures)
+
+    def _nothing_readable(
+        self, member: Member, failures: Sequence[ReconcileError]
+    ) -> NothingReadableError:
+        index = self._index[member.key]
+        seen = [
+            f"{tier.profile.name}: {MemberState(states[index]).name}" for tier, states in self._seen
+        ]
+        told = [error.why or error.what for error in failures]
+        return NothingReadableError(
             f"object {member.key} cannot be read",
-            "no tier holds a complete replica of it",
-            "`weightctl explain` shows where it was last seen; repair the revision",
+            f"no tier holds a readable replica of it ({'; '.join([*seen, *told])})",
+            _TO_BRING_BACK,
         )
 
     async def report(self, tier: Tier, member: Member) -> None:

@@ -202,6 +202,42 @@ def test_leases_hold_off_and_let_go(cli: Cli) -> None:
     cli.run("delete", IDENTITY, "--yes", "--wait")
 
 
+def test_a_lease_says_who_holds_it_and_what_was_released(cli: Cli) -> None:
+    cli.ready()
+    acquire = ("lease", "acquire", IDENTITY, "--holder", "reader", "--ttl", "1h")
+    lease = cli.json(*acquire)
+    again = cli.run(*acquire, "-o", "json")
+    assert again.document == lease
+    assert f"reader holds lease {lease['leaseId']} already" in again.err
+    assert "lease renew" in again.err
+    busy = cli.run("delete", IDENTITY, "--yes", code=5).err
+    assert f"lease {lease['leaseId']} of 'reader' until 20" in busy
+    assert f"({lease['expiresAtMs']} ms)" in busy
+    release = ("lease", "release", str(lease["leaseId"]))
+    assert cli.json(*release)["items"] == [{**lease, "live": False}]
+    nothing = cli.run(*release, "-o", "json")
+    assert nothing.document["items"] == []
+    assert "no such lease: nothing to release" in nothing.err
+
+
+def test_what_is_deleted_says_so_and_stays_so(cli: Cli) -> None:
+    cli.ready()
+    cli.run("delete", IDENTITY, "--yes", "--wait")
+    for words in (
+        ("evict", IDENTITY),
+        ("rehydrate", IDENTITY, "--dry-run"),
+        ("repair", IDENTITY),
+        ("load", IDENTITY, str(cli.folder / "out")),
+        ("lease", "acquire", IDENTITY, "--holder", "reader"),
+    ):
+        refused = cli.run(*words, code=6).err
+        assert "it is DELETED, and its name is never used again" in refused
+        assert "under a new weight generation" in refused
+    again = cli.run("delete", IDENTITY, "--yes", "-o", "json")
+    assert again.document["availability"] == "DELETED"
+    assert f"{IDENTITY} is deleted already" in again.err
+
+
 def test_destructive_verbs_need_a_yes_where_nobody_can_be_asked(cli: Cli) -> None:
     cli.ready()
     cli.run("snapshot", "save", str(cli.folder / "snap"))
@@ -307,6 +343,15 @@ def test_wrong_bytes_in_the_only_copy_are_an_integrity_error(cli: Cli) -> None:
     ran = cli.run("load", IDENTITY, str(cli.folder / "out"), code=8)
     assert ran.err.startswith("error: ")
     assert not (cli.folder / "out" / "model.safetensors").exists()
+
+
+def test_a_load_that_finds_no_readable_replica_anywhere_is_a_loss(cli: Cli) -> None:
+    cli.ready()
+    largest_replica(cli, "memory").unlink()
+    largest_replica(cli, "local_disk").unlink()
+    ran = cli.run("load", IDENTITY, str(cli.folder / "out"), code=15)
+    assert "no tier holds a readable replica of it (memory: ABSENT; local_disk: ABSENT)" in ran.err
+    assert "weightctl tiers" in ran.err
 
 
 def test_wrong_bytes_in_a_cold_copy_are_replaced_before_memory_is_let_go(cli: Cli) -> None:

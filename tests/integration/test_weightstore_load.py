@@ -23,8 +23,8 @@ from weightctl.controller.core.records import RevisionLease, RevisionMetadata
 from weightctl.controller.errors import (
     ErrorCode,
     IntegrityError,
+    NothingReadableError,
     TargetError,
-    TransientError,
     WeightctlError,
     WeightError,
 )
@@ -360,7 +360,7 @@ async def test_member_without_any_replica_fails_clearly(tmp_path: Path) -> None:
         key = parts.payload_keys()[0]
         del parts.hot.content[key]
         del parts.cold.content[key]
-        with pytest.raises(TransientError, match="no tier holds"):
+        with pytest.raises(NothingReadableError, match="no tier holds"):
             await parts.weights.load(IDENTITY)
         assert parts.lease_count() == 0
 
