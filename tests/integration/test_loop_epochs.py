@@ -13,14 +13,17 @@ from weightctl.controller.core.records import Availability, Operation, Residency
 
 
 class Forgetful(SimTier):
-    """Changes its epoch at the next detailed look, when armed; what it holds looks the same."""
+    """When armed, changes its epoch at the next look of a pass that is about to act.
+
+    Such a look asks for the details of every member that it names; what the tier holds is the same.
+    """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.armed = False
 
     async def observe(self, members: Members, *, detail: Sequence[int] = ()) -> TierObservation:
-        if detail and self.armed:
+        if self.armed and len(detail) == len(members):
             self.armed = False
             self.epoch += 1
         return await super().observe(members, detail=detail)
