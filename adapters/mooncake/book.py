@@ -32,6 +32,8 @@ CREATE TABLE IF NOT EXISTS fence (holder TEXT PRIMARY KEY, term INTEGER NOT NULL
 CREATE TABLE IF NOT EXISTS epoch (id INTEGER PRIMARY KEY CHECK (id = 1), token TEXT NOT NULL)
 STRICT;
 """
+_COLUMNS = ("key", "group_id", "size_bytes", "sha256", "token", "owner", "drops")
+_SELECT = "SELECT key, group_id, size_bytes, sha256, token, owner, drops FROM object"
 _UPSERT = """
 INSERT INTO object VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (key) DO UPDATE SET group_id = excluded.group_id, size_bytes = excluded.size_bytes,
@@ -81,9 +83,8 @@ class Book:
             )
             if not self._read_only:
                 self._db.executescript(f"PRAGMA synchronous = FULL; {_SCHEMA}")
-            names = ("key", "group_id", "size_bytes", "sha256", "token", "owner", "drops")
-            for values in self._db.execute(f"SELECT {', '.join(names)} FROM object"):  # noqa: S608 - constant names
-                self._keep(Row(**dict(zip(names, values, strict=True))))
+            for values in self._db.execute(_SELECT):
+                self._keep(Row(**dict(zip(_COLUMNS, values, strict=True))))
             self._terms = dict(self._db.execute("SELECT holder, term FROM fence"))
             self.epoch = next((row[0] for row in self._db.execute("SELECT token FROM epoch")), "")
 

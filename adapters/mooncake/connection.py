@@ -71,6 +71,7 @@ class Connection:
         self._unrevoked: set[str] = set()
         """Keys whose put was begun and could not be taken back yet."""
         self._renewing = anyio.Lock()
+        self._entering = anyio.Lock()
         self._entered = 0
         self._turn = 0
         self._view = ""
@@ -82,9 +83,12 @@ class Connection:
 
     async def enter(self) -> None:
         """Open the book; the clients start when they are first needed."""
-        self._entered += 1
-        if self._entered > 1:
-            return
+        async with self._entering:
+            if self._entered == 0:
+                await self._open()
+            self._entered += 1
+
+    async def _open(self) -> None:
         async with AsyncExitStack() as stack:
             await to_thread.run_sync(self.book.open)
             stack.push_async_callback(to_thread.run_sync, self.book.close)

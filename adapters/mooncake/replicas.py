@@ -62,7 +62,7 @@ NOF = ReplicaKind(
     kind="mooncake-nof",
     hot=False,
     field="nof_values",
-    size_field="object_size",
+    size_field="size_",
     place_fields=("transport_endpoint_", "buffer_address_"),
     made_by="a Mooncake that was built with NoF, which the released wheel was not",
 )

@@ -1,0 +1,204 @@
+"""The Mooncake adapter's parts alone: codes, keys, options, answers, book, a Master that hangs."""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.contract.harness import context, fence
+from tests.support.mooncake_fake import FakeMooncake, fake
+from weightctl.adapters import mooncake
+from weightctl.adapters.mooncake.admin import Admin
+from weightctl.adapters.mooncake.book import Book, Row
+from weightctl.adapters.mooncake.codes import CODES, outcome_of_code, told
+from weightctl.adapters.mooncake.keys import problem_of, query_of
+from weightctl.adapters.mooncake.options import parse
+from weightctl.adapters.mooncake.replicas import (
+    COLD_KINDS,
+    DISK,
+    LOCAL_DISK,
+    MEMORY,
+    NOF,
+    ReplicaKind,
+    has_cold,
+    state_of,
+)
+from weightctl.controller.core.observation import MemberState
+from weightctl.controller.errors import ConfigError, FencedError, TransientError
+
+GOOD = {"admin": "127.0.0.1:1", "master": "127.0.0.1:2"}
+
+
+# --- codes ---
+
+
+@pytest.mark.parametrize(
+    "code,outcome",
+    [
+        (-704, "NoOp"),
+        (-705, "Conflict"),
+        (-706, "Busy"),
+        (-703, "Busy"),
+        (-714, "Busy"),
+        (-200, "Retry"),
+        (-600, "Permanent"),
+        (-800, "Retry"),
+        (-900, "Unknown"),
+        (-901, "Unknown"),
+        (-31337, "Unknown"),
+    ],
+)
+def test_each_code_means_one_outcome_and_a_strange_one_is_unknown(code: int, outcome: str) -> None:
+    assert type(outcome_of_code(code)).__name__ == outcome
+    assert str(code) in told(code)
+
+
+def test_every_code_of_the_table_has_an_outcome() -> None:
+    assert all(code < 0 and outcome_of_code(code) for code in CODES)
+
+
+# --- keys ---
+
+
+@pytest.mark.parametrize(
+    "key,size_bytes",
+    [("", 1), ("a,b", 1), ("a\nb", 1), ("x" * 241, 1), ("é" * 121, 1), ("\udcff", 1), ("k", 0)],
+)
+def test_what_could_not_be_seen_again_is_refused(key: str, size_bytes: int) -> None:
+    assert problem_of(key, size_bytes)
+
+
+def test_queries_are_strictly_encoded() -> None:
+    assert query_of(["weights/a~b/1", "c"]) == "weights/a~b/1,c"
+    assert query_of(["a%2Fb", "c+d e&é"]) == "a%252Fb,c%2Bd%20e%26%C3%A9"
+
+
+# --- options ---
+
+
+@pytest.mark.parametrize(
+    "kind,changes,told_of",
+    [
+        ("mooncake-memory", {"admin": "nowhere"}, "host:port"),
+        ("mooncake-memory", {"master": "http://x"}, "etcd://"),
+        ("mooncake-memory", {"capacity_bytes": 5}, "what the Master says"),
+        ("mooncake-local-disk", {}, "does not tell how large"),
+        ("mooncake-memory", {"cluster": "a b"}, "plain word"),
+        ("mooncake-memory", {"lease_ttl": 5}, "lease_ttl_s"),
+    ],
+)
+def test_options_that_cannot_be_used_are_refused_with_the_reason(
+    kind: str, changes: dict[str, object], told_of: str
+) -> None:
+    with pytest.raises(ConfigError, match=told_of):
+        parse("tier", kind, {**GOOD, **changes})
+
+
+def test_tiers_with_equal_options_share_one_connection() -> None:
+    memory = parse("memory", "mooncake-memory", GOOD)
+    disk = parse("disk", "mooncake-local-disk", {**GOOD, "capacity_bytes": "1GiB"})
+    assert memory.connection == disk.connection
+
+
+def test_the_dfs_tier_is_a_declared_missing_capability(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="MissingCapability") as refused:
+        mooncake.dfs("far", GOOD, context(tmp_path))
+    assert refused.value.todo
+
+
+# --- answers ---
+
+REPLICA = {"size_": 5, "object_size": 5}
+
+
+@pytest.mark.parametrize("kind", [MEMORY, LOCAL_DISK, DISK, NOF], ids=lambda kind: kind.kind)
+def test_each_kind_of_replica_is_observed_and_counted(kind: ReplicaKind) -> None:
+    entry = {"ok": True, "error": None, kind.field: [REPLICA]}
+    assert state_of(entry, kind, 5) is MemberState.COMPLETE
+    assert state_of(entry, kind, 6) is MemberState.ABSENT
+    others = {MEMORY, LOCAL_DISK, DISK, NOF} - {kind}
+    assert {state_of(entry, other, 5) for other in others} == {MemberState.ABSENT}
+    assert has_cold(entry, 5) is (kind in COLD_KINDS)
+
+
+@pytest.mark.parametrize(
+    "entry,state",
+    [
+        (None, MemberState.UNKNOWN),
+        ({"ok": False, "error": "OBJECT_NOT_FOUND"}, MemberState.ABSENT),
+        ({"ok": False, "error": "REPLICA_IS_NOT_READY"}, MemberState.PARTIAL),
+        ({"ok": False, "error": "SOMETHING_NEW"}, MemberState.UNKNOWN),
+        ({}, MemberState.UNKNOWN),
+    ],
+)
+def test_what_is_not_an_answer_is_unknown(
+    entry: dict[str, object] | None, state: MemberState
+) -> None:
+    assert state_of(entry, MEMORY, 5) is state
+
+
+# --- the Master ---
+
+
+@pytest.fixture
+def imitated() -> Iterator[FakeMooncake]:
+    with fake() as made:
+        yield made
+
+
+def test_a_master_that_hangs_costs_a_deadline() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        admin = Admin([f"127.0.0.1:{silent.getsockname()[1]}"], 0.2)
+        with pytest.raises(TransientError, match="no answer that can be used"):
+            admin.health()
+        admin.close()
+
+
+def test_the_master_that_serves_is_found_among_several(imitated: FakeMooncake) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        admin = Admin([f"127.0.0.1:{silent.getsockname()[1]}", imitated.admin], 0.2)
+        assert admin.health().address == imitated.admin
+        assert admin.query(admin.health(), ["k"])["k"]["error"] == "OBJECT_NOT_FOUND"
+        admin.close()
+
+
+# --- the book ---
+
+
+def test_the_book_outlives_a_restart_and_fences_older_terms(tmp_path: Path) -> None:
+    row = Row(key="k", group_id="g", size_bytes=5, sha256=bytes(32), token="t", owner="o")
+    book = Book(tmp_path / "tiers" / "x.sqlite", read_only=False)
+    book.open()
+    book.put([row])
+    book.set_epoch("e")
+    book.admit(fence(term=5))
+    book.close()
+    again = Book(tmp_path / "tiers" / "x.sqlite", read_only=False)
+    again.open()
+    assert (again.rows(), again.epoch) == ([row], "e")
+    with pytest.raises(FencedError):
+        again.admit(fence(term=4))
+    again.forget(["k"])
+    assert again.get("k") is None
+    again.close()
+
+
+def test_two_keys_that_a_host_would_keep_in_one_file_are_told(tmp_path: Path) -> None:
+    row = Row(key="a/b_c", group_id="g", size_bytes=5, sha256=bytes(32), token="t", owner="o")
+    book = Book(tmp_path / "x.sqlite", read_only=False)
+    book.open()
+    book.put([row])
+    assert book.shares_file("a_b/c") == "a/b_c"
+    assert book.shares_file("a/b_c") == ""
+    assert book.shares_file("other") == ""
+    book.close()
+
+
+def test_a_book_opened_for_asking_creates_nothing(tmp_path: Path) -> None:
+    book = Book(tmp_path / "tiers" / "x.sqlite", read_only=True)
+    book.open()
+    with pytest.raises(TransientError):
+        book.set_epoch("e")
+    book.close()
+    assert not (tmp_path / "tiers").exists()
