@@ -13,6 +13,7 @@ from pathlib import Path
 from weightctl.adapters.shared.file_tier import FileTier
 from weightctl.adapters.shared.markers import Medium
 from weightctl.adapters.shared.options import TierOptions
+from weightctl.adapters.shared.ownership import ADOPT
 from weightctl.adapters.shared.room import Room
 from weightctl.adapters.shared.root import Root
 from weightctl.controller.core.identity import percent_encode
@@ -23,8 +24,8 @@ KIND = "local_disk"
 
 
 def factory(name: str, options: Mapping[str, object], context: TierContext, /) -> Tier:
-    """Options: `path` (relative to the state directory), `capacity_bytes`."""
-    known = TierOptions(name, options, ("path", "capacity_bytes"))
+    """Options: `path` (relative to the state directory), `capacity_bytes`, `adopt`."""
+    known = TierOptions(name, options, ("path", "capacity_bytes", ADOPT))
     state_dir = Path(context.state_dir)
     profile = TierProfile(
         name=name,
@@ -36,9 +37,15 @@ def factory(name: str, options: Mapping[str, object], context: TierContext, /) -
     )
     remembered = state_dir / "tiers" / f"{percent_encode(name)}.uuid"
     root = Root(
-        Medium(state_dir / known.text("path"), KIND, remembered=remembered, durable=True),
+        Medium(
+            state_dir / known.text("path"),
+            KIND,
+            remembered=remembered,
+            durable=True,
+            holder=context.holder,
+        ),
         Room(known.size_bytes("capacity_bytes")),
         durable=True,
         token=context.entropy.token,
     )
-    return FileTier(profile, root, read_only=context.read_only)
+    return FileTier(profile, root, read_only=context.read_only, adopt=known.flag(ADOPT))

@@ -16,6 +16,7 @@ from pathlib import Path
 from weightctl.adapters.shared.file_tier import FileTier
 from weightctl.adapters.shared.forgetting import ForgettingMedium
 from weightctl.adapters.shared.options import TierOptions
+from weightctl.adapters.shared.ownership import ADOPT
 from weightctl.adapters.shared.ram import available_bytes
 from weightctl.adapters.shared.room import Room, medium_free_bytes
 from weightctl.adapters.shared.root import Root
@@ -27,8 +28,10 @@ _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the tmpfs itself; our folder i
 
 
 def factory(name: str, options: Mapping[str, object], context: TierContext, /) -> Tier:
-    """Options: `path` (default: a folder of this state directory in /dev/shm), `capacity_bytes`."""
-    known = TierOptions(name, options, ("path", "capacity_bytes"))
+    """Options: `path` (default: a folder of this state directory in /dev/shm), `capacity_bytes`,
+    `adopt`.
+    """
+    known = TierOptions(name, options, ("path", "capacity_bytes", ADOPT))
     digest = hashlib.sha256(os.fsencode(f"{context.state_dir}\0{name}")).hexdigest()
     path = Path(context.state_dir) / known.text(
         "path", str(_SHARED_MEMORY / f"weightctl-{digest[:16]}")
@@ -44,13 +47,18 @@ def factory(name: str, options: Mapping[str, object], context: TierContext, /) -
     root = Root(
         # Anybody can make a folder of a name that can be guessed in /dev/shm.
         ForgettingMedium(
-            path, KIND, remembered=None, durable=True, trusted=Path(context.state_dir)
+            path,
+            KIND,
+            remembered=None,
+            durable=True,
+            holder=context.holder,
+            trusted=Path(context.state_dir),
         ),
         Room(known.size_bytes("capacity_bytes"), free_bytes),
         durable=False,
         token=context.entropy.token,
     )
-    return FileTier(profile, root, read_only=context.read_only)
+    return FileTier(profile, root, read_only=context.read_only, adopt=known.flag(ADOPT))
 
 
 def free_bytes(root_fd: int) -> int:

@@ -255,6 +255,10 @@ class TierContext:
     read_only: bool = False
     """True for a dry run: nothing may be created, changed or removed, not even a marker or a
     leftover; a medium that was never set up is UNKNOWN with a problem that says so."""
+    holder: str = ""
+    """Uuid of the store for which the tier is opened, empty for none.  A medium belongs to the
+    store that first used it: while another one asks, all of it is UNKNOWN, every primitive is
+    Permanent, and nothing changes.  A dry run never makes it anybody's."""
 
 
 class TierFactory(Protocol):

@@ -12,6 +12,7 @@ import logging
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib import import_module
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from weightctl.controller.api import surveys
@@ -20,7 +21,7 @@ from weightctl.controller.api.planning import Planning, tier_list
 from weightctl.controller.api.surveys import StoredRecords
 from weightctl.controller.clock import SystemClock, SystemEntropy
 from weightctl.controller.core.tiers import TIER_API_VERSION, TierProfile
-from weightctl.controller.errors import ConfigError, WeightctlError
+from weightctl.controller.errors import ConfigError, StateDirectoryError, WeightctlError
 from weightctl.controller.ports import TierContext
 from weightctl.controller.runtime.admission import TierLimits
 from weightctl.controller.runtime.controller import Controller
@@ -28,8 +29,9 @@ from weightctl.controller.runtime.limits import TokenBucket
 from weightctl.controller.runtime.observer import ObserverOptions
 from weightctl.controller.runtime.settings import ResyncOptions, RuntimeSettings
 from weightctl.controller.runtime.silent import SilentTier
+from weightctl.controller.store.database import DATABASE_NAME, read_header
 from weightctl.controller.store.gate import CapabilityGate
-from weightctl.controller.store.reading import read_state
+from weightctl.controller.store.reading import open_reader, read_state
 from weightctl.controller.store.store import WeightMetadataStore
 from weightctl.controller.weightstore.facade import WeightStore
 from weightctl.controller.weightstore.options import WeightStoreOptions
@@ -47,17 +49,21 @@ _log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
-async def open_tiers(config: Config, *, read_only: bool) -> AsyncIterator[tuple[Tier, ...]]:
+async def open_tiers(
+    config: Config, *, holder: str, read_only: bool
+) -> AsyncIterator[tuple[Tier, ...]]:
     """Every configured tier, entered, in the configuration's order.
 
-    read_only: nothing is created, changed or removed in any of them.  Raises ConfigError for a
-    kind that no plugin has, an unknown option, or a plugin of another API version.
+    holder: uuid of the store for which they are opened; read_only: nothing is created, changed or
+    removed in any of them.  Raises ConfigError for a kind that no plugin has, an unknown option, or
+    a plugin of another API version.
     """
     context = TierContext(
         clock=SystemClock(),
         entropy=SystemEntropy(),
         state_dir=config.state_dir,
         read_only=read_only,
+        holder=holder,
     )
     plugins = {point.name: point for point in entry_points(group=TIER_GROUP)}
     built = [_build(tier, plugins, context) for tier in config.tiers]
@@ -124,7 +130,9 @@ async def open_app(config: Config, *, loop: bool) -> AsyncIterator[App]:
                 gate=CapabilityGate(**config.section("ha")),
             )
         )
-        tiers = await stack.enter_async_context(open_tiers(config, read_only=False))
+        tiers = await stack.enter_async_context(
+            open_tiers(config, holder=store.holder, read_only=False)
+        )
         controller: Controller | None = None
         if loop:
             controller = await stack.enter_async_context(
@@ -213,10 +221,11 @@ async def survey(config: Config, verb: str, params: Mapping[str, Any]) -> doc.Do
     process that does nothing else: the state is read on the loop.
     """
     if verb == "tiers":
-        async with open_tiers(config, read_only=True) as tiers:
+        holder = _recorded_holder(config.state_dir)
+        async with open_tiers(config, holder=holder, read_only=True) as tiers:
             return await tier_list(tiers)
     with read_state(config.state_dir) as stored:
-        async with open_tiers(config, read_only=True) as tiers:
+        async with open_tiers(config, holder=stored.holder, read_only=True) as tiers:
             planning = Planning(
                 records=StoredRecords(stored),
                 tiers=tiers,
@@ -224,3 +233,18 @@ async def survey(config: Config, verb: str, params: Mapping[str, Any]) -> doc.Do
                 clock=SystemClock(),
             )
             return await surveys.survey(planning, verb, params)
+
+
+def _recorded_holder(state_dir: str) -> str:
+    """The uuid of the store in that directory; empty, so that tiers answer, where it is damaged.
+
+    A store that is not there yet will have a uuid that no medium has as its owner.
+    """
+    folder = Path(state_dir)
+    if not (folder / DATABASE_NAME).exists():
+        return SystemEntropy().token(16)
+    try:
+        with open_reader(folder) as (connection, path):
+            return read_header(connection, path).store_id
+    except StateDirectoryError:
+        return ""

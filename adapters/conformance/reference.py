@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Self
 
+from weightctl.adapters.shared.ownership import is_foreign, refuse_foreign
 from weightctl.adapters.shared.sources import opened_source
 from weightctl.adapters.shared.translate import outcome_from_error
 from weightctl.controller.core.observation import (
@@ -25,7 +26,12 @@ from weightctl.controller.core.observation import (
     unknown_observation,
 )
 from weightctl.controller.core.tiers import Capabilities, TierCapacity, TierProfile
-from weightctl.controller.errors import FencedError, TransientError, WeightctlError
+from weightctl.controller.errors import (
+    FencedError,
+    ReconcileError,
+    TransientError,
+    WeightctlError,
+)
 from weightctl.controller.ports import (
     PIECE_BYTES,
     Busy,
@@ -40,7 +46,6 @@ from weightctl.controller.ports import (
     NoOp,
     Outcome,
     RangedReader,
-    Retry,
     StoreItem,
 )
 
@@ -63,6 +68,8 @@ class ReferenceMedium:
 
     limit_bytes: int = 2**40
     epoch: str = "reference"
+    owner: str = ""
+    """The store that it belongs to; empty while none has used it."""
     away: bool = False
     stored: dict[Name, list[Stored]] = field(default_factory=dict)
     writing: dict[Name, int] = field(default_factory=dict)
@@ -106,15 +113,28 @@ class ReferenceMedium:
 class ReferenceTier:
     """`ports.Tier` over a ReferenceMedium."""
 
-    def __init__(self, name: str, medium: ReferenceMedium, *, hot: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        medium: ReferenceMedium,
+        *,
+        hot: bool = False,
+        holder: str = "",
+        adopt: bool = False,
+    ) -> None:
         self._medium = medium
+        self._holder = holder
+        self._adopt = adopt
         self._readers: Counter[str] = Counter()
         capabilities = Capabilities(persistent=not hot, atomic_publish=True, checksum=True)
         self.profile = TierProfile(name=name, kind="reference", hot=hot, capabilities=capabilities)
 
     async def __aenter__(self) -> Self:
         """A fresh tier object stands for a fresh process: no writer of before lives."""
-        self._medium.writing.clear()
+        if self._adopt or not self._medium.owner:
+            self._medium.owner = self._holder
+        if not is_foreign(self._medium.owner, self._holder):
+            self._medium.writing.clear()
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
@@ -122,8 +142,10 @@ class ReferenceTier:
 
     async def observe(self, members: Members, *, detail: Sequence[int] = ()) -> TierObservation:
         """As the port."""
-        if self._medium.away:
-            return unknown_observation(len(members), "the reference medium is away")
+        try:
+            self._check()
+        except ReconcileError as error:
+            return unknown_observation(len(members), f"{error.what}: {error.why}")
         every = [members.member(index) for index in range(len(members))]
         details = {
             index: ReplicaDetail(
@@ -136,6 +158,14 @@ class ReferenceTier:
         }
         states = bytes(map(self._state, every))
         return TierObservation(states=states, epoch=self._medium.epoch, details=details)
+
+    def _check(self) -> None:
+        self._medium.check()
+        refuse_foreign("the reference medium", self._medium.owner, self._holder)
+
+    def _admit(self, fence: Fence) -> None:
+        self._check()
+        self._medium.admit(fence)
 
     def _state(self, member: Member) -> MemberState:
         if self._medium.seen(member):
@@ -153,7 +183,7 @@ class ReferenceTier:
         member, medium = item.member, self._medium
         name = (member.group_id, member.key)
         try:
-            medium.admit(fence)
+            self._admit(fence)
             if found := medium.seen(member):
                 same = found.sha256 == member.sha256
                 other = Conflict(detail=f"replica {found.instance_id} has other content")
@@ -170,7 +200,7 @@ class ReferenceTier:
             got = hashlib.sha256(content).digest()
             if got != member.sha256:
                 return Corrupt(expected=member.sha256, got=got)
-            medium.admit(fence)
+            self._admit(fence)
         except (WeightctlError, OSError) as error:
             return outcome_from_error(error, expected_sha256=member.sha256)
         medium.made += 1
@@ -189,7 +219,7 @@ class ReferenceTier:
     def _remove(self, item: DropItem, fence: Fence, *, hide: bool) -> Outcome:
         name = (item.member.group_id, item.member.key)
         try:
-            self._medium.admit(fence)
+            self._admit(fence)
         except WeightctlError as error:
             return outcome_from_error(error)
         found = self._medium.stored.get(name, [])
@@ -210,7 +240,7 @@ class ReferenceTier:
     @asynccontextmanager
     async def open(self, member: Member) -> AsyncIterator[RangedReader]:
         """As the port."""
-        self._medium.check()
+        self._check()
         stored = self._medium.seen(member)
         if stored is None:
             raise TransientError(f"{member.key!r} is not there", "no replica", "observe again")
@@ -227,8 +257,10 @@ class ReferenceTier:
         return [await self._verify_one(member, limit) for member in batch]
 
     async def _verify_one(self, member: Member, limit: Limiter | None) -> Outcome:
-        if self._medium.away:
-            return Retry(detail="the reference medium is away")
+        try:
+            self._check()
+        except ReconcileError as error:
+            return outcome_from_error(error)
         stored = self._medium.seen(member)
         if stored is None:
             return Conflict(detail="no complete replica is there")
@@ -241,7 +273,7 @@ class ReferenceTier:
 
     async def inventory(self, group_id: str | None = None) -> Mapping[str, Sequence[InventoryItem]]:
         """As the port."""
-        self._medium.check()
+        self._check()
         found: dict[str, list[InventoryItem]] = {}
         for (group, key), replicas in sorted(self._medium.stored.items()):
             for stored in replicas:
@@ -256,7 +288,7 @@ class ReferenceTier:
 
     async def capacity(self) -> TierCapacity:
         """As the port."""
-        self._medium.check()
+        self._check()
         total_bytes, free_bytes = self._medium.limit_bytes, self._free_bytes()
         return TierCapacity(
             used_bytes=total_bytes - free_bytes, free_bytes=free_bytes, total_bytes=total_bytes

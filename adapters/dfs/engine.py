@@ -71,7 +71,7 @@ class Engine:
 
     path: root folder; remembered: file of the state directory that holds the medium's uuid;
     host: what instance ids of this host begin with; uuid: for a root that is begun anew;
-    read_only: nothing is made.
+    read_only: nothing is made; holder: the store that acts.
     """
 
     def __init__(
@@ -83,12 +83,13 @@ class Engine:
         host: str,
         uuid: str,
         read_only: bool = False,
+        holder: str = "",
     ) -> None:
         self._buffer = buffer
         self._host, self._uuid, self._fresh_id = host, uuid, ""
         self._still: frozenset[str] = frozenset()
         self._path = Path(path)
-        medium = Medium(self._path, "dfs", remembered=Path(remembered), durable=True)
+        medium = Medium(self._path, "dfs", remembered=Path(remembered), durable=True, holder=holder)
         self._root = Root(
             medium,
             Room(),
@@ -104,6 +105,12 @@ class Engine:
         """Find or mark the medium.  Raises ConfigError; TransientError when it may come back."""
         if self._entered:
             return
+        self._find()
+        with self._root.medium.opened() as root_fd:
+            self._lockless = _has_no_locks(root_fd)
+        self._entered = True
+
+    def _find(self) -> None:
         try:
             self._root.enter(read_only=self._read_only)
         except ConfigError as error:
@@ -111,9 +118,12 @@ class Engine:
             if isinstance(cause, OSError) and cause.errno not in PERMANENT_ERRNOS:
                 raise TransientError(error.what, error.why, error.todo) from error
             raise
-        with self._root.medium.opened() as root_fd:
-            self._lockless = _has_no_locks(root_fd)
-        self._entered = True
+
+    def adopt(self) -> str:
+        """Make the root this store's; whose it was, empty when it was not another's."""
+        with self._at_work("adopting", enter=False):
+            self._find()
+            return self._root.adopt()
 
     def sweep(self) -> None:
         """Remove what killed writers of this host left."""
@@ -342,9 +352,10 @@ class Engine:
         return cast("S", self._series)
 
     @contextmanager
-    def _at_work(self, what: str) -> Iterator[None]:
+    def _at_work(self, what: str, *, enter: bool = True) -> Iterator[None]:
         try:
-            self.enter()
+            if enter:
+                self.enter()
             yield
         except ConfigError as error:
             raise TerminalError(error.what, error.why, error.todo) from error

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weightctl.adapters.shared.options import TierOptions
+from weightctl.adapters.shared.ownership import ADOPT
 from weightctl.controller.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from weightctl.controller.ports import TierContext
 
-OPTIONS = ("path", "capacity_bytes", "deadline_s", "workers", "grace_s")
+OPTIONS = ("path", "capacity_bytes", "deadline_s", "workers", "grace_s", ADOPT)
 GRACE_S = 3600.0
 
 
@@ -25,7 +26,8 @@ GRACE_S = 3600.0
 class DfsOptions:
     """What a person may set.
 
-    grace_s: how long a partial file of another host must be still before it counts as dead.
+    grace_s: how long a partial file of another host must be still before it counts as dead;
+    adopt: on entering the root becomes this store's, whosever it was.
     """
 
     path: str
@@ -33,6 +35,7 @@ class DfsOptions:
     deadline_s: float = 30.0
     workers: int = 3
     grace_s: float = GRACE_S
+    adopt: bool = False
 
 
 def parse(name: str, options: Mapping[str, object], context: TierContext) -> DfsOptions:
@@ -51,4 +54,5 @@ def parse(name: str, options: Mapping[str, object], context: TierContext) -> Dfs
         deadline_s=given.seconds("deadline_s", 30.0),
         workers=workers,
         grace_s=given.seconds("grace_s", GRACE_S),
+        adopt=given.flag(ADOPT),
     )

@@ -22,6 +22,7 @@ from weightctl.adapters.dfs.engine import Engine
 from weightctl.adapters.dfs.strangers import Strangers
 from weightctl.adapters.dfs.transfers import Reader, bring_in, read_back
 from weightctl.adapters.shared.markers import write_remembered
+from weightctl.adapters.shared.ownership import tell_adopted
 from weightctl.adapters.shared.pump import raise_first
 from weightctl.adapters.shared.translate import outcome_from_error
 from weightctl.adapters.shared.workers import EngineSpec, WorkerLimits, WorkerPool
@@ -102,6 +103,7 @@ class DfsTier:
             "host": host,
             "uuid": self._context.entropy.token(16),
             "read_only": self._context.read_only,
+            "holder": self._context.holder,
         }
         self._pool = WorkerPool(
             self.profile.name,
@@ -111,6 +113,9 @@ class DfsTier:
         )
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._pool)
+            with suppress(ReconcileError):
+                if self._options.adopt and not self._context.read_only:
+                    tell_adopted(self.profile.name, await self._pool.call(Engine.adopt))
             with suppress(ReconcileError):
                 await self._pool.call(Engine.enter)
                 if not self._context.read_only:

@@ -14,15 +14,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weightctl.adapters.nof.device import NofDevice, Ticket, instance_id
-from weightctl.adapters.nof.header import BlankDeviceError, format_medium
+from weightctl.adapters.nof.header import BlankDeviceError, format_medium, read_superblock
 from weightctl.adapters.nof.layout import Holder, Superblock
-from weightctl.adapters.nof.medium import is_blank, new_file, open_medium
-from weightctl.adapters.nof.opening import open_device, refuse_another
+from weightctl.adapters.nof.medium import FileMedium, is_blank, new_file, open_medium
+from weightctl.adapters.nof.opening import (
+    adopt_device,
+    open_device,
+    refuse_another,
+    refuse_other_store,
+)
 from weightctl.adapters.nof.paths import path_problem
 from weightctl.adapters.nof.writer import read_catalog
 from weightctl.adapters.shared.markers import read_remembered, write_remembered
 from weightctl.adapters.shared.translate import error_from_os
-from weightctl.controller.errors import ConfigError, TerminalError, TransientError
+from weightctl.controller.errors import BusyError, ConfigError, TerminalError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -44,6 +49,8 @@ class DeviceOptions:
     format: bool = False
     capacity_bytes: int | None = None
     takeover: str = ""
+    owner: str = ""
+    """The store that acts; empty for none, to which every device is open."""
     since_ms: int = 0
     read_only: bool = False
     sysfs: str = "/sys"
@@ -102,6 +109,22 @@ class DeviceAccess:
                 superblock=device.superblock, catalog=device.catalog, tickets=device.tickets
             )
 
+    def adopt(self) -> str:
+        """Make the device this store's; whose it was, empty when it was not another's."""
+        options, wanted = self.options, self._remembered()
+        with self._translated(wanted):
+            medium = self._locked_medium()
+            try:
+                return adopt_device(
+                    medium,
+                    _holder(options.since_ms),
+                    options.owner,
+                    expected=wanted,
+                    takeover=options.takeover,
+                )
+            finally:
+                medium.close()
+
     def close(self) -> None:
         """Close the device in order.  Never fails."""
         device, self._device = self._device, None
@@ -116,22 +139,24 @@ class DeviceAccess:
             finally:
                 medium.close()
             refuse_another(superblock, wanted)
+            refuse_other_store(superblock, self.options.owner)
             return DeviceView(superblock=superblock, catalog=catalog)
 
     def _open(self, wanted: bytes) -> NofDevice:
         options, holder = self.options, _holder(self.options.since_ms)
         if options.size_bytes is not None and not wanted and not Path(options.path).exists():
             with new_file(options.path, options.size_bytes) as medium:
-                format_medium(medium, options.uuid, holder)
-        medium = open_medium(options.path, writable=True, exclusive=True)
+                format_medium(medium, options.uuid, holder, options.owner)
+        medium = self._writable_medium()
         try:
             if options.format and not wanted and is_blank(medium):
-                format_medium(medium, options.uuid, holder)
+                format_medium(medium, options.uuid, holder, options.owner)
             device = open_device(
                 medium,
                 holder,
                 expected=wanted,
                 takeover=options.takeover,
+                owner=options.owner,
                 capacity_bytes=options.capacity_bytes,
             )
             if options.remembered and not wanted:
@@ -140,6 +165,21 @@ class DeviceAccess:
         except BaseException:
             medium.close()
             raise
+
+    def _writable_medium(self) -> FileMedium:
+        """The medium, locked.  That it is another store's is said before that it is in use."""
+        try:
+            return self._locked_medium()
+        except BusyError:
+            medium = open_medium(self.options.path, writable=False)
+            try:
+                refuse_other_store(read_superblock(medium), self.options.owner)
+            finally:
+                medium.close()
+            raise
+
+    def _locked_medium(self) -> FileMedium:
+        return open_medium(self.options.path, writable=True, exclusive=True)
 
     def _remembered(self) -> bytes:
         """The uuid of the device that was used before this process, empty where none was."""

@@ -49,6 +49,7 @@ def _summary(superblock: Superblock, catalog: Catalog) -> Iterator[str]:
     used = sum(count for item in catalog.replicas.values() for _, count in item.extents)
     state = "closed" if superblock.clean else "in use, or not closed"
     yield f"uuid        {superblock.uuid.hex()}"
+    yield f"store       {superblock.owner or 'none yet'}"
     blocks = f"{geometry.data_blocks} blocks of {BLOCK_BYTES}"
     yield f"size        {geometry.total_bytes} bytes, {blocks}"
     yield f"used        {used} blocks by {len(catalog.replicas)} replicas"

@@ -107,8 +107,8 @@ def write_superblock(medium: Medium, value: Superblock) -> Superblock:
     return value
 
 
-def format_medium(medium: Medium, uuid: bytes, holder: Holder) -> Superblock:
-    """Make a blank medium ours.  Raises for one that is not blank or too small."""
+def format_medium(medium: Medium, uuid: bytes, holder: Holder, owner: str = "") -> Superblock:
+    """Make a blank medium `owner`'s.  Raises for one that is not blank or too small."""
     geometry = Geometry.of_size(medium.size_bytes)
     if any(decode_superblock(slot) for slot in _read_slots(medium)):
         raise ConfigError(
@@ -130,5 +130,6 @@ def format_medium(medium: Medium, uuid: bytes, holder: Holder) -> Superblock:
             sequence=0,
             clean=True,
             holder=holder,
+            owner=owner,
         ),
     )

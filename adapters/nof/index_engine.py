@@ -1,6 +1,6 @@
 """The index in its worker: answers batches about the device.  Layer: nof tier.
 
-Every method takes the uuid of the device that the tier saw first, empty before, and raises what
+Methods take the uuid of the device that the tier saw first, empty before, and raise what
 `DeviceAccess` raises.  Invariant: an answer is of one moment: requests come one after another.
 """
 
@@ -130,6 +130,10 @@ class IndexEngine:
         """See `NofDevice.quarantine`."""
         with self.access.opened(expected) as device:
             return device.quarantine(items, fence)
+
+    def adopt(self) -> str:
+        """Make the device this store's; whose it was, empty when it was not another's."""
+        return self.access.adopt()
 
     def close(self) -> None:
         """Close the device in order.  Never fails."""

@@ -114,6 +114,8 @@ class Superblock:
     clean: bool
     """The holder closed the device in order; nobody writes to it now."""
     holder: Holder
+    owner: str = ""
+    """The store that it belongs to; empty while none has claimed it."""
 
 
 def checksum(*parts: bytes | memoryview, key: bytes = b"") -> bytes:
@@ -144,7 +146,7 @@ def encode_superblock(value: Superblock) -> bytes:
         value.half,
         value.clean,
     )
-    texts = b"".join(_text(text) for text in (value.holder.host, value.holder.boot_id))
+    texts = b"".join(map(_text, (value.holder.host, value.holder.boot_id, value.owner)))
     body = (fields + texts).ljust(BLOCK_BYTES - DIGEST_BYTES, b"\0")
     return body + checksum(body)
 
@@ -164,7 +166,7 @@ def decode_superblock(block: bytes) -> Superblock | None:
      pid, data_offset, half, clean) = _FIELDS.unpack_from(block)  # fmt: skip
     texts: list[str] = []
     position = _FIELDS.size
-    for _ in range(2):
+    for _ in range(3):  # one that was written before devices had owners ends in an empty one
         size = block[position]
         raw = block[position + 1 : position + 1 + size]
         texts.append(raw.decode("utf-8", "surrogateescape"))
@@ -182,6 +184,7 @@ def decode_superblock(block: bytes) -> Superblock | None:
         sequence=sequence,
         clean=bool(clean),
         holder=Holder(host=texts[0], boot_id=texts[1], pid=pid, since_ms=since_ms),
+        owner=texts[2],
     )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from weightctl.adapters.nof.access import DeviceOptions
 from weightctl.adapters.nof.tier import NofTier
 from weightctl.adapters.shared.options import TierOptions
+from weightctl.adapters.shared.ownership import ADOPT
 from weightctl.controller.core.identity import percent_encode
 from weightctl.controller.errors import ConfigError
 
@@ -28,6 +29,7 @@ OPTIONS = (
     "takeover",
     "deadline_s",
     "workers",
+    ADOPT,
 )
 
 
@@ -37,16 +39,9 @@ def build(name: str, options: Mapping[str, object], context: TierContext) -> Nof
     path: the device or file, relative to the state directory; size_bytes: create a plain file of
     that size where there is none; capacity_bytes: use at most so much; format: format a blank
     device; takeover: a host that is down and did not close the device; deadline_s: of each call;
-    workers: processes that move data.
+    workers: processes that move data; adopt: on entering the device becomes this store's.
     """
     given = TierOptions(name, options, OPTIONS)
-    wanted = options.get("format", False)
-    if not isinstance(wanted, bool):
-        raise ConfigError(
-            f"tier {name!r}: option 'format' cannot be used",
-            f"{wanted!r} is neither true nor false",
-            "write `format = true`, or leave it out",
-        )
     workers = given.count("workers", 3)
     if workers < _WORKERS_MIN:
         raise ConfigError(
@@ -61,14 +56,16 @@ def build(name: str, options: Mapping[str, object], context: TierContext) -> Nof
             path=str(state_dir / given.text("path")),
             uuid=bytes.fromhex(context.entropy.token(16)),
             size_bytes=given.size_bytes("size_bytes"),
-            format=wanted,
+            format=given.flag("format"),
             capacity_bytes=given.size_bytes("capacity_bytes"),
             takeover=given.text("takeover") if "takeover" in options else "",
             remembered=str(state_dir / "tiers" / f"{percent_encode(name)}.uuid"),
+            owner=context.holder,
             since_ms=context.clock.wall_ms(),
             read_only=context.read_only,
         ),
         clock=context.clock,
         deadline_s=given.seconds("deadline_s", 30.0),
         workers=workers,
+        adopt=given.flag(ADOPT),
     )

@@ -20,6 +20,7 @@ from weightctl.adapters.nof.device import Ticket, instance_id
 from weightctl.adapters.nof.index_engine import IndexEngine
 from weightctl.adapters.nof.pieces import Span, groups
 from weightctl.adapters.nof.transfers import CLEANUP_S, bring_in, digest_stored, read_stored
+from weightctl.adapters.shared.ownership import tell_adopted
 from weightctl.adapters.shared.translate import outcome_from_error
 from weightctl.adapters.shared.workers import EngineSpec, WorkerLimits, WorkerPool
 from weightctl.controller.core.observation import TierObservation, unknown_observation
@@ -87,6 +88,7 @@ class NofTier:
         clock: Clock,
         deadline_s: float = 30.0,
         workers: int = 3,
+        adopt: bool = False,
     ) -> None:
         self.profile = nof_profile(name)
         self._index = WorkerPool(
@@ -104,6 +106,7 @@ class NofTier:
             clock=clock,
             limits=WorkerLimits(workers=workers, deadline_s=deadline_s),
         )
+        self._adopt = adopt and not options.read_only
         self._pools = AsyncExitStack()
         self._superblock: Superblock | None = None
         self._reading: Counter[str] = Counter()
@@ -121,6 +124,9 @@ class NofTier:
         async with AsyncExitStack() as pools:
             await pools.enter_async_context(self._data)
             await pools.enter_async_context(self._index)
+            if self._adopt:
+                with suppress(ReconcileError, ConfigError):  # then the next call has the same
+                    tell_adopted(self.profile.name, await self._index.call(IndexEngine.adopt))
             with suppress(ReconcileError):  # every call asks again; observations tell the problem
                 self._superblock = await self._index.call(IndexEngine.info, b"")
             self._pools = pools.pop_all()

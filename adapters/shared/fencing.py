@@ -8,18 +8,13 @@ replaced as a whole).
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from weightctl.adapters.shared.files import read_small, write_small
+from weightctl.adapters.shared.files import locked, read_small, write_small
 from weightctl.controller.errors import FencedError, TerminalError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from weightctl.controller.ports import Fence
 
 FENCE_FILE = "weightctl-fence.json"
@@ -35,7 +30,7 @@ def admit(root_fd: int, fence: Fence, *, durable: bool) -> None:
     _refuse_older(terms, fence)
     if terms.get(fence.holder) == fence.term:
         return
-    with _locked(root_fd):
+    with locked(root_fd):
         terms = _load(root_fd)
         _refuse_older(terms, fence)
         terms.pop(fence.holder, None)
@@ -67,14 +62,3 @@ def _load(root_fd: int) -> dict[str, int]:
             "it is damaged",
             "stop every controller that uses this root, then remove the file",
         ) from None
-
-
-@contextmanager
-def _locked(root_fd: int) -> Iterator[None]:
-    lock_fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=root_fd)
-    try:
-        with suppress(OSError):  # not every shared medium has locks
-            fcntl.flock(lock_fd, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock_fd)

@@ -17,6 +17,7 @@ import anyio
 from anyio import CancelScope, CapacityLimiter, to_thread
 
 from weightctl.adapters.shared import observing, reading, removing
+from weightctl.adapters.shared.ownership import tell_adopted
 from weightctl.adapters.shared.pump import whole_hop
 from weightctl.adapters.shared.reading import OpenReplica
 from weightctl.adapters.shared.root import Root
@@ -51,13 +52,17 @@ _READ_ONLY = Permanent(detail="the tier was opened for asking only")
 class FileTier:
     """One root folder as a tier (`ports.Tier`).
 
-    root: the engine, used by nobody else; read_only: nothing is made, changed or removed.
+    root: the engine, used by nobody else; read_only: nothing is made, changed or removed;
+    adopt: on entering the root becomes this store's, whosever it was.
     """
 
-    def __init__(self, profile: TierProfile, root: Root, *, read_only: bool = False) -> None:
+    def __init__(
+        self, profile: TierProfile, root: Root, *, read_only: bool = False, adopt: bool = False
+    ) -> None:
         self._profile = profile
         self._root = root
         self._read_only = read_only
+        self._adopt = adopt
         self._buffers = Buffers(MOVING_MAX)
         self._asking = CapacityLimiter(ASKING_MAX)
         self._moving = CapacityLimiter(MOVING_MAX)
@@ -80,6 +85,8 @@ class FileTier:
         self._root.enter(read_only=self._read_only)
         if not self._read_only:
             with suppress(ReconcileError, OSError):  # away or damaged: observing says so
+                if self._adopt:
+                    tell_adopted(self._profile.name, self._root.adopt())
                 removing.sweep(self._root)
 
     # --- asking ---

@@ -7,6 +7,7 @@ followed below a root, so what is read belongs to the medium whose marker was ch
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
@@ -44,6 +45,18 @@ def open_or_make_folder(parent_fd: int, name: str, *, durable: bool) -> int:
         if durable:
             os.fsync(parent_fd)
         return os.open(name, FOLDER_FLAGS, dir_fd=parent_fd)
+
+
+@contextmanager
+def locked(folder_fd: int) -> Iterator[None]:
+    """Keep others who lock that folder out, as far as its medium has locks."""
+    lock_fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder_fd)
+    try:
+        with suppress(OSError):  # not every shared medium has them
+            fcntl.flock(lock_fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock_fd)
 
 
 def read_small(folder_fd: int, name: str) -> bytes | None:

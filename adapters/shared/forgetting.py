@@ -21,7 +21,7 @@ from weightctl.adapters.shared.fencing import FENCE_FILE
 from weightctl.adapters.shared.files import read_small, write_small
 from weightctl.adapters.shared.layout import GROUPS
 from weightctl.adapters.shared.markers import MARKER_FILE, Medium, MediumError, boot_id
-from weightctl.controller.errors import ConfigError, TransientError
+from weightctl.controller.errors import ConfigError, ReconcileError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -60,13 +60,20 @@ class ForgettingMedium(Medium):
         with super().opened() as root_fd:
             yield root_fd
 
+    def adopt(self) -> str:
+        """As `Medium.adopt`; what a former boot left is then forgotten."""
+        owner = super().adopt()
+        if owner:
+            self._begin()
+        return owner
+
     def _begin(self) -> None:
         super().enter(self._fresh_uuid, read_only=self._read_only)
         if not self._uuid.startswith(f"{boot_id()}-"):
             if self._read_only:
                 self._uuid = ""  # nothing of this boot is there
             else:
-                with suppress(TransientError):  # not ours: `opened` says so
+                with suppress(ReconcileError):  # not ours: `opened` says so
                     self._forget()
         with suppress(FileNotFoundError):
             self._device = self.root.stat().st_dev

@@ -1,10 +1,11 @@
 """The marker of a tier's root: which medium this is.  Layer: adapters, shared; blocking.
 
-Owns `weightctl-tier.json` (format version, uuid, kind) and, in the controller's state directory,
-the uuid that a persistent tier had when it was first used.  Invariant: nothing under a root is read
-or changed unless that root, held open by descriptor, carries the expected marker; an unmounted
-folder, a swapped medium or a removed root is therefore `MediumError` (UNKNOWN) and never "empty".
-A root is given a marker only when it is empty and nothing else is remembered for the tier.
+Owns `weightctl-tier.json` (format version, uuid, kind, owner) and, in the controller's state
+directory, the uuid that a persistent tier had when it was first used.  Invariant: nothing under a
+root is read or changed unless that root, held open by descriptor, carries the expected marker; an
+unmounted folder, a swapped medium or a removed root is therefore `MediumError` (UNKNOWN) and never
+"empty", and that of another store is `ForeignMediumError`.  A root is given a marker only when it
+is empty and nothing else is remembered for the tier.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ import os
 import re
 import stat
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weightctl.adapters.shared.files import FOLDER_FLAGS, read_small, write_new, write_small
+from weightctl.adapters.shared.files import FOLDER_FLAGS, locked, read_small, write_new, write_small
+from weightctl.adapters.shared.ownership import is_foreign, refuse_foreign
 from weightctl.controller.errors import ConfigError, TransientError
 
 if TYPE_CHECKING:
@@ -44,11 +46,19 @@ class Marker:
 
     uuid: str
     kind: str
+    owner: str = ""
+    """Holder of the store that it belongs to; empty while nobody has claimed it."""
+
+    def encode(self) -> bytes:
+        """The file's content."""
+        content = {"format": FORMAT, "kind": self.kind, "uuid": self.uuid, "owner": self.owner}
+        return json.dumps(content).encode()
 
 
 class Medium:
     """One root folder and the medium that is expected there.
 
+    holder: the store that acts, whose the root becomes; empty for none, to which all is open;
     remembered: file in the state directory that keeps the uuid of a persistent medium over
     restarts; None for one that may forget (memory), which is begun anew when it has gone;
     trusted: a folder of the one who may own the root, where others could have made it before.
@@ -61,9 +71,12 @@ class Medium:
         *,
         remembered: Path | None,
         durable: bool,
+        holder: str = "",
         trusted: Path | None = None,
     ) -> None:
         self.root = root
+        self._holder = holder
+        self._read_only = False
         self._trusted = trusted
         self._kind = kind
         self._remembered = remembered
@@ -73,9 +86,11 @@ class Medium:
     def enter(self, token: Callable[[int], str], *, read_only: bool = False) -> None:
         """Learn which medium belongs here; mark a new, empty root.  Raises ConfigError.
 
-        A remembered medium that is away is no error: until it is back, `opened` raises.  With
-        `read_only` nothing is made; a root that was never marked is then away, too.
+        A remembered medium that is away is no error: until it is back, `opened` raises, as it does
+        while the root belongs to another store.  With `read_only` nothing is made; a root that was
+        never marked is then away, too.
         """
+        self._read_only = read_only
         try:
             self._uuid = read_remembered(self._remembered)
             if self._uuid:
@@ -84,9 +99,10 @@ class Medium:
             if read_only:
                 self._uuid = self._refuse_unusable()
                 return
-            self._uuid = self._read_or_make(token)
-            if self._remembered is not None:
-                write_remembered(self._remembered, self._uuid)
+            marker = self._read_or_make(token)
+            self._uuid = marker.uuid
+            if not is_foreign(marker.owner, self._holder):
+                self._remember()
         except OSError as error:
             raise ConfigError(
                 f"the root {str(self.root)!r} of a {self._kind} tier cannot be used",
@@ -106,10 +122,44 @@ class Medium:
 
     @contextmanager
     def opened(self) -> Iterator[int]:
-        """Descriptor of the root, checked to be the expected medium.
+        """Descriptor of the root, checked to be the expected medium and ours.
 
-        Raises MediumError when it is not there, OSError.
+        A root that nobody has claimed becomes ours, unless this is a dry run.  Raises MediumError
+        when it is not there, ForeignMediumError when it belongs to another store, OSError.
         """
+        with self._marked() as (root_fd, marker):
+            unclaimed = self._holder and not marker.owner and not self._read_only
+            self._refuse_other_store(self._own(root_fd, over="") if unclaimed else marker)
+            yield root_fd
+
+    def adopt(self) -> str:
+        """Make the root ours, whosever it is, durably.
+
+        Whose it was; empty, and nothing is changed, when not another's.  MediumError, OSError.
+        """
+        with self._marked() as (root_fd, marker):
+            if not is_foreign(marker.owner, self._holder):
+                return ""
+            self._refuse_other_store(self._own(root_fd, over=marker.owner))
+            self._remember()
+            return marker.owner
+
+    def _own(self, root_fd: int, *, over: str) -> Marker:
+        """Write our name over `over`, if that is still there; the marker that is then."""
+        with locked(root_fd):
+            marker = self._expected(root_fd)
+            if marker.owner != over:
+                return marker  # another store was quicker
+            marker = replace(marker, owner=self._holder)
+            write_small(root_fd, MARKER_FILE, marker.encode(), durable=self._durable)
+        return self._expected(root_fd)  # without locks two can write it; the last one stays
+
+    def _refuse_other_store(self, marker: Marker) -> None:
+        refuse_foreign(f"the folder {str(self.root)!r}", marker.owner, self._holder)
+
+    @contextmanager
+    def _marked(self) -> Iterator[tuple[int, Marker]]:
+        """Descriptor of the root and its marker, checked to be the expected medium."""
         if not self._uuid:
             raise MediumError(
                 f"not set up yet: {self.root}", "no medium is known", "start the controller once"
@@ -119,18 +169,21 @@ class Medium:
         except FileNotFoundError:
             raise self._away("the folder is not there") from None
         try:
-            try:
-                self._refuse_foreign(root_fd)
-                marker = _read_marker(root_fd, self.root)
-            except ConfigError as error:
-                raise MediumError(error.what, error.why, error.todo) from None
-            if marker is None:
-                raise self._away(f"{MARKER_FILE} is missing, so it may not be mounted")
-            if marker.uuid != self._uuid:
-                raise self._away(f"it is medium {marker.uuid}, expected {self._uuid}")
-            yield root_fd
+            yield root_fd, self._expected(root_fd)
         finally:
             os.close(root_fd)
+
+    def _expected(self, root_fd: int) -> Marker:
+        try:
+            self._refuse_untrusted(root_fd)
+            marker = _read_marker(root_fd, self.root)
+        except ConfigError as error:
+            raise MediumError(error.what, error.why, error.todo) from None
+        if marker is None:
+            raise self._away(f"{MARKER_FILE} is missing, so it may not be mounted")
+        if marker.uuid != self._uuid:
+            raise self._away(f"it is medium {marker.uuid}, expected {self._uuid}")
+        return marker
 
     def _away(self, why: str) -> MediumError:
         todo = "mount the medium again"
@@ -140,6 +193,10 @@ class Medium:
             )
         return MediumError(f"the medium under {str(self.root)!r} is away", why, todo)
 
+    def _remember(self) -> None:
+        if self._remembered is not None:
+            write_remembered(self._remembered, self._uuid)
+
     def _refuse_unusable(self) -> str:
         """A medium that is there must be one that can be used; its uuid, or empty when away."""
         try:
@@ -147,7 +204,7 @@ class Medium:
         except FileNotFoundError:
             return ""
         try:
-            self._refuse_foreign(root_fd)
+            self._refuse_untrusted(root_fd)
             marker = _read_marker(root_fd, self.root)
             if marker is None:
                 return ""
@@ -156,31 +213,30 @@ class Medium:
         finally:
             os.close(root_fd)
 
-    def _read_or_make(self, token: Callable[[int], str]) -> str:
+    def _read_or_make(self, token: Callable[[int], str]) -> Marker:
         self.root.mkdir(mode=0o755, parents=True, exist_ok=True)
         root_fd = os.open(self.root, _ROOT_FLAGS)
         try:
-            self._refuse_foreign(root_fd)
+            self._refuse_untrusted(root_fd)
             marker = _read_marker(root_fd, self.root)
             if marker is not None:
                 self._check_kind(marker)
-                return marker.uuid
+                return marker
             if foreign := _content(root_fd):
                 raise ConfigError(
                     f"the root {str(self.root)!r} cannot be begun as a {self._kind} tier",
                     f"it has no {MARKER_FILE} and is not empty (it holds {foreign[0]!r})",
                     "give an empty folder, or mount the medium that belongs there",
                 )
-            uuid = token(16)
-            content = {"format": FORMAT, "kind": self._kind, "uuid": uuid}
-            raw = json.dumps(content).encode()
-            if not write_new(root_fd, MARKER_FILE, raw, fresh=uuid, durable=self._durable):
+            fresh = Marker(uuid=token(16), kind=self._kind, owner=self._holder)
+            raw = fresh.encode()
+            if not write_new(root_fd, MARKER_FILE, raw, fresh=fresh.uuid, durable=self._durable):
                 return self._read_or_make(token)  # another host of a shared medium was quicker
-            return uuid
+            return fresh
         finally:
             os.close(root_fd)
 
-    def _refuse_foreign(self, root_fd: int) -> None:
+    def _refuse_untrusted(self, root_fd: int) -> None:
         """Who owns the root can put other bytes under any replica's name, unseen by `observe`."""
         if self._trusted is None:
             return
@@ -223,9 +279,13 @@ def _read_marker(root_fd: int, root: Path) -> Marker | None:
     try:
         content = json.loads(raw)
         known = int(content["format"]) <= FORMAT
-        marker = Marker(uuid=str(content["uuid"]), kind=str(content["kind"]))
-        if not _UUID.fullmatch(marker.uuid):
-            raise ValueError(marker.uuid)
+        marker = Marker(
+            uuid=str(content["uuid"]),
+            kind=str(content["kind"]),
+            owner=str(content.get("owner", "")),
+        )
+        if not _UUID.fullmatch(marker.uuid) or not _UUID.fullmatch(marker.owner or "none"):
+            raise ValueError(marker)
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         raise ConfigError(
             f"the marker of {str(root)!r} cannot be read",

@@ -78,5 +78,13 @@ class TierOptions:
             raise self._refused(option, f"{value!r} is no count", "write a whole number above zero")
         return value
 
+    def flag(self, option: str) -> bool:
+        """True or false; false when not given."""
+        value = self._options.get(option, False)
+        if not isinstance(value, bool):
+            why = f"{value!r} is neither true nor false"
+            raise self._refused(option, why, f"write `{option} = true`, or leave it out")
+        return value
+
     def _refused(self, option: str, why: str, todo: str) -> ConfigError:
         return ConfigError(f"tier {self._name!r}: option {option!r} cannot be used", why, todo)

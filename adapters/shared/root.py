@@ -64,6 +64,10 @@ class Root:
         """Find the medium, or mark a new one unless `read_only`.  Raises ConfigError."""
         self.medium.enter(self._token, read_only=read_only)
 
+    def adopt(self) -> str:
+        """Make the root ours; whose it was, empty when it was ours.  MediumError, OSError."""
+        return self.medium.adopt()
+
     def admit(self, fence: Fence) -> None:
         """Refuse a term that is older than one served here.  Raises FencedError, OSError."""
         with self.medium.opened() as root_fd:

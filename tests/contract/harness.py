@@ -28,6 +28,8 @@ from weightctl.controller.ports import (
 )
 
 GROUP = "weight:" + "5a" * 32
+HOLDER = "store-a"
+"""The store that `TierHarness.tier` is for."""
 
 
 class TierHarness:
@@ -35,6 +37,10 @@ class TierHarness:
 
     def tier(self, *, capacity_bytes: int | None = None, read_only: bool = False) -> Tier:
         """A fresh tier over the same medium."""
+        raise NotImplementedError
+
+    def tier_of(self, holder: str, *, adopt: bool = False, read_only: bool = False) -> Tier:
+        """A fresh tier over the same medium for another store, empty for none."""
         raise NotImplementedError
 
     def kill_writer(self, member: Member, content: bytes) -> None:
@@ -62,13 +68,14 @@ class TierHarness:
         pytest.skip("this medium cannot be compared")
 
 
-def context(state_dir: Path, *, read_only: bool = False) -> TierContext:
+def context(state_dir: Path, *, read_only: bool = False, holder: str = HOLDER) -> TierContext:
     """A context as the host gives it."""
     return TierContext(
         clock=SystemClock(),
         entropy=SystemEntropy(),
         state_dir=str(state_dir),
         read_only=read_only,
+        holder=holder,
     )
 
 

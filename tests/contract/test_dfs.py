@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.harness import TierHarness
+from tests.contract.tier_owners import ContractOfOwners
 from tests.contract.tier_sources import ContractOfSources
 from tests.contract.tier_suite import TierSuite
 from tests.support.file_media import FileHarness
@@ -30,7 +31,7 @@ class DfsHarness(FileHarness):
                     return
 
 
-class TestDfs(ContractOfSources, TierSuite):
+class TestDfs(ContractOfOwners, ContractOfSources, TierSuite):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> TierHarness:
         return DfsHarness("weightctl.adapters.dfs:factory", factory, tmp_path)

@@ -7,6 +7,7 @@ import pytest
 from anyio import to_thread
 
 from tests.contract.harness import members_of, read_all, store_one
+from tests.contract.tier_owners import ContractOfOwners
 from tests.contract.tier_sources import ContractOfSources
 from tests.contract.tier_suite import TierSuite
 from tests.support.file_media import FileHarness
@@ -14,7 +15,7 @@ from weightctl.adapters.memory import factory
 from weightctl.controller.core.observation import MemberState
 
 
-class TestMemory(ContractOfSources, TierSuite):
+class TestMemory(ContractOfOwners, ContractOfSources, TierSuite):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> FileHarness:
         return FileHarness("weightctl.adapters.memory:factory", factory, tmp_path)

@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.contract.tier_owners import ContractOfOwners
 from tests.contract.tier_sources import ContractOfSources
 from tests.contract.tier_suite import TierSuite
 from tests.support.nof_harness import NofHarness
 
 
-class TestNof(ContractOfSources, TierSuite):
+class TestNof(ContractOfOwners, ContractOfSources, TierSuite):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> NofHarness:
         return NofHarness(tmp_path)

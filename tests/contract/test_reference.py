@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.contract.harness import TierHarness
+from tests.contract.harness import HOLDER, TierHarness
+from tests.contract.tier_owners import ContractOfOwners
 from tests.contract.tier_sources import ContractOfSources
 from tests.contract.tier_suite import TierSuite
 from weightctl.adapters.conformance.reference import ReferenceMedium, ReferenceTier
@@ -19,7 +20,12 @@ class ReferenceHarness(TierHarness):
             pytest.skip("the reference medium needs no setting up")
         if capacity_bytes is not None:
             self._medium.limit_bytes = capacity_bytes
-        return ReferenceTier("tier", self._medium)
+        return ReferenceTier("tier", self._medium, holder=HOLDER)
+
+    def tier_of(self, holder: str, *, adopt: bool = False, read_only: bool = False) -> Tier:
+        if read_only:
+            pytest.skip("the reference medium needs no setting up")
+        return ReferenceTier("tier", self._medium, holder=holder, adopt=adopt)
 
     def kill_writer(self, member: Member, content: bytes) -> None:
         pass  # what a killed writer held in memory has gone with it
@@ -42,7 +48,7 @@ class ReferenceHarness(TierHarness):
         return repr(self._medium)
 
 
-class TestReference(ContractOfSources, TierSuite):
+class TestReference(ContractOfOwners, ContractOfSources, TierSuite):
     @pytest.fixture
     def harness(self) -> TierHarness:
         return ReferenceHarness()

@@ -31,14 +31,16 @@ def dfs(
     host: str = "one",
     clock: Clock | None = None,
     read_only: bool = False,
+    holder: str = "store",
     **options: object,
 ) -> DfsTier:
-    """A tier of the controller `host`, on `folder/shared`."""
+    """A tier of the controller `host`, which serves the store `holder`, on `folder/shared`."""
     context = TierContext(
         clock=clock or SystemClock(),
         entropy=SystemEntropy(),
         state_dir=str(folder / host),
         read_only=read_only,
+        holder=holder,
     )
     given = {"path": str(folder / "shared"), **options}
     return DfsTier("dfs", parse("dfs", given, context), context)

@@ -15,6 +15,8 @@ from weightctl.controller.ports import Tier, TierContext
 
 Factory = Callable[[str, Mapping[str, object], TierContext], Tier]
 
+OTHERS = "others"
+"""State directories of other stores, which are no part of the medium."""
 ROOT = Path(__file__).parents[2]
 
 
@@ -35,6 +37,13 @@ class FileHarness(TierHarness):
         if capacity_bytes is not None:
             options["capacity_bytes"] = capacity_bytes
         return self._factory("tier", options, context(self.folder / "state", read_only=read_only))
+
+    def tier_of(self, holder: str, *, adopt: bool = False, read_only: bool = False) -> Tier:
+        options: dict[str, object] = {"path": str(self.root), "adopt": adopt}
+        state_dir = self.folder / OTHERS / holder
+        return self._factory(
+            "tier", options, context(state_dir, read_only=read_only, holder=holder)
+        )
 
     def kill_writer(self, member: Member, content: bytes) -> None:
         (self.folder / "content").write_bytes(content)
@@ -86,6 +95,8 @@ class FileHarness(TierHarness):
     def fingerprint(self) -> object:
         found = []
         for path in sorted(self.folder.rglob("*")):
+            if OTHERS in path.parts:
+                continue
             status = path.lstat()
             found.append((str(path), status.st_mode, status.st_size, status.st_ctime_ns))
         return found

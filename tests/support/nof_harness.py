@@ -63,6 +63,11 @@ class NofHarness(TierHarness):
             options["capacity_bytes"] = capacity_bytes
         return build("nof", options, context(self._folder, read_only=read_only))
 
+    def tier_of(self, holder: str, *, adopt: bool = False, read_only: bool = False) -> Tier:
+        options = {"path": str(self._path), "size_bytes": SIZE_BYTES, "adopt": adopt}
+        state_dir = self._folder / "others" / holder
+        return build("nof", options, context(state_dir, read_only=read_only, holder=holder))
+
     def kill_writer(self, member: Member, content: bytes) -> None:
         arguments = [member.group_id, member.key, str(member.size_bytes), member.sha256.hex()]
         with subprocess.Popen(
@@ -100,6 +105,7 @@ class NofHarness(TierHarness):
 
     def fingerprint(self) -> object:
         files = sorted(path for path in self._folder.rglob("*") if path.is_file())
+        files = [path for path in files if "others" not in path.parts]
         return {path.name: hashlib.sha256(path.read_bytes()).digest() for path in files}
 
     def _index(self) -> IndexEngine:

@@ -80,7 +80,12 @@ def dropping(key: str, instance_id: str) -> DropItem:
 
 
 def nof(
-    folder: Path, *, read_only: bool = False, state: str = "state", **options: object
+    folder: Path,
+    *,
+    read_only: bool = False,
+    state: str = "state",
+    holder: str = "store",
+    **options: object,
 ) -> NofTier:
     """A tier on `folder/n.img`, a plain file of 64 MiB unless the options say otherwise."""
     context = TierContext(
@@ -88,6 +93,7 @@ def nof(
         entropy=SystemEntropy(),
         state_dir=str(folder / state),
         read_only=read_only,
+        holder=holder,
     )
     return build("n", {"path": str(folder / "n.img"), "size_bytes": 64 * MIB} | options, context)
 

@@ -12,11 +12,14 @@ from weightctl.adapters.shared.fencing import FENCE_FILE
 from weightctl.adapters.shared.forgetting import ForgettingMedium
 from weightctl.adapters.shared.layout import GROUPS
 from weightctl.adapters.shared.markers import MARKER_FILE, MediumError
+from weightctl.adapters.shared.ownership import ForeignMediumError
 from weightctl.controller.errors import ConfigError
 
 
-def _entered(folder: Path, *, read_only: bool = False) -> ForgettingMedium:
-    medium = ForgettingMedium(folder / "root", "memory", remembered=None, durable=True)
+def _entered(folder: Path, *, read_only: bool = False, holder: str = "") -> ForgettingMedium:
+    medium = ForgettingMedium(
+        folder / "root", "memory", remembered=None, durable=True, holder=holder
+    )
     medium.enter(secrets.token_hex, read_only=read_only)
     return medium
 
@@ -146,3 +149,19 @@ def test_a_root_of_another_kind_is_never_emptied(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="local_disk"):
         _entered(tmp_path)
     assert (tmp_path / "root" / GROUPS / "g" / "k~replica").exists()
+
+
+def test_what_a_former_boot_left_of_another_store_is_emptied_only_when_adopted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _entered(tmp_path, holder="store-a")
+    _fill(tmp_path)
+    _reboot(monkeypatch)
+    other = _entered(tmp_path, holder="store-b")
+    with pytest.raises(ForeignMediumError), other.opened():
+        pass
+    assert GROUPS in _names(tmp_path / "root")
+    assert other.adopt() == "store-a"
+    assert _is_open(other)
+    assert _names(tmp_path / "root") == [MARKER_FILE]
+    assert other.epoch().startswith("another-boot:another-boot-")
