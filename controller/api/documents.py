@@ -383,6 +383,21 @@ class Health(Document):
     driftRoundAgeSeconds: float | None
 
 
+class DemoKill(TypedDict):
+    """One `kill -9` of the loop: meant for `point` of the operation's course, and where it hit.
+
+    `stage` is "before begin", "verifying", "copying", "dropping" or "finishing"; `done` of `total`
+    of its `unit` were done, 0 of 0 where that cannot be counted.  "missed": it was done before.
+    """
+
+    round: int
+    point: float
+    stage: str
+    done: int
+    total: int
+    unit: str
+
+
 class DemoStep(TypedDict):
     """One step of the demo: what was verified, how long it took, what the tiers hold after it."""
 
@@ -390,6 +405,7 @@ class DemoStep(TypedDict):
     ok: bool
     verified: str
     kills: int
+    killed: list[DemoKill]
     seconds: float
     residency: str
     usedBytes: dict[str, int]

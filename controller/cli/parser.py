@@ -208,6 +208,14 @@ def _serve(grammar: Grammar) -> None:
     demo.add_argument(
         "--rounds", type=int, default=1, help="times the whole story is told (default: 1)"
     )
+    demo.add_argument(
+        "--kill-at",
+        type=_share,
+        action="append",
+        default=[],
+        metavar="SHARE",
+        help="kill at this share (0 to 1) of each operation, not at random; more are used in turn",
+    )
     demo.add_argument("--keep", action="store_true", help="leave the state directory behind")
     demo.add_argument("--no-kill", action="store_true", help="without `kill -9` in the middle")
 
@@ -249,6 +257,13 @@ def _generation(parser: argparse.ArgumentParser) -> None:
 
 def _yes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def _share(word: str) -> float:
+    share = float(word)
+    if not 0 <= share < 1:
+        raise argparse.ArgumentTypeError(f"{word} is not from 0 to below 1")
+    return share
 
 
 def _seconds(word: str) -> float:

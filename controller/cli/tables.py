@@ -149,6 +149,12 @@ def _operation(row: Row) -> str:
     return f"{running['operation']} {running['processedMembers']}/{running['totalMembers']}"
 
 
+def _stages(row: Row) -> str:
+    from weightctl.controller.cli.demo.course import summary
+
+    return summary(row["killed"])
+
+
 _LEASE: tuple[Column, ...] = (
     ("LEASE", _of("leaseId")),
     ("IDENTITY", _of("identity")),
@@ -268,6 +274,7 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
         ("RESULT", lambda row: "ok" if row["ok"] else "FAILED"),
         ("VERIFIED", _of("verified")),
         ("KILLS", _of("kills")),
+        ("KILLED WHILE", _stages),
         ("TIME", lambda row: duration_text(row["seconds"])),
     ),
 }

@@ -40,10 +40,27 @@ def test_the_demo_passes_with_a_kill_in_each_operation(model: Path, tmp_path: Pa
     document = checked(json.loads(done.stdout))
     assert document["ok"]
     assert [step["name"] for step in document["results"]] == STEPS
-    assert [step["kills"] for step in document["results"]] == [ROUNDS] * 4 + [0, ROUNDS, 0]
+    kills = {step["name"]: step["kills"] for step in document["results"]}
+    assert [kills[step] for step in ("import", "repair", "delete")] == [ROUNDS] * 3
+    assert [kills[step] for step in ("lease", "op-log")] == [0, 0]
+    assert min(kills["evict"], kills["rehydrate"]) >= ROUNDS, "one more for each that was too late"
     assert [step["residency"] for step in document["results"]][:3] == ["HOT", "COLD", "HOT"]
     assert f"seed of the kills: {document['seed']}" in done.stderr
     assert list(tmp_path.glob("weightctl-*")) == []
+
+
+def test_forced_kills_hit_inside_each_operation(model: Path, tmp_path: Path) -> None:
+    environ = ENVIRON | {"TMPDIR": str(tmp_path)}
+    points = ("--kill-at", "0.25", "--kill-at", "0.7")
+    command = [*WEIGHTCTL, "demo", str(model), *points, "-o", "json"]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    document = checked(json.loads(done.stdout))
+    killed = {step["name"]: step["killed"] for step in document["results"] if step["killed"]}
+    assert list(killed) == [step for step in STEPS if step not in {"lease", "op-log"}]
+    assert [kills[0]["point"] for kills in killed.values()] == [0.25, 0.7, 0.25, 0.7, 0.25]
+    for step, (kill, *_) in killed.items():
+        assert 0 < kill["done"] < kill["total"], (step, kill)
 
 
 def test_the_demo_says_what_is_wrong_and_fails(model: Path, tmp_path: Path) -> None:

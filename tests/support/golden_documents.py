@@ -7,11 +7,15 @@ difference is a change of the public JSON and belongs into the changelog.
 import json
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from tests.support.situations import IDENTITY, group, record, situation
 from weightctl.controller.api import explain, reads, views
+from weightctl.controller.api.documents import DemoKill, DemoStep
 from weightctl.controller.api.planning import purpose
+from weightctl.controller.cli.commands.demo import closing
+from weightctl.controller.cli.demo.model import Fingerprint
 from weightctl.controller.core.forecast import forecast
 from weightctl.controller.core.oplog import LeaseUpsert, MetadataUpsert
 from weightctl.controller.core.plan import Leases
@@ -82,6 +86,22 @@ def _entry(sequence: int, value: Any, problem: str = "") -> LogEntry:
     )
 
 
+def _step() -> DemoStep:
+    """A step of the demo that was killed twice, once too late."""
+    copying = DemoKill(round=1, point=0.25, stage="copying", done=4, total=15, unit="members")
+    missed = DemoKill(round=1, point=0.99, stage="missed", done=0, total=0, unit="members")
+    return {
+        "name": "rehydrate",
+        "ok": True,
+        "verified": "HOT",
+        "kills": 2,
+        "killed": [copying, missed],
+        "seconds": 1.5,
+        "residency": "HOT",
+        "usedBytes": {"memory": 30},
+    }
+
+
 def documents() -> list[Any]:
     """All of them, in a fixed order."""
     state = _state()
@@ -125,6 +145,7 @@ def documents() -> list[Any]:
         reads.oplog_report(report),
         views.error(not_ready(IDENTITY, "it is IMPORTING")),
         views.error(CapacityError(2, 1, "tier memory", "it is full", "evict something")),
+        closing(Path("model"), Fingerprint(tensors={}, size_bytes=30), 7, [[_step()], [_step()]]),
     ]
 
 

@@ -6,6 +6,7 @@ import signal
 from typing import TYPE_CHECKING
 
 from weightctl.controller.api.views import API_VERSION
+from weightctl.controller.cli.demo.course import Points
 from weightctl.controller.cli.demo.model import find_model, fingerprint
 from weightctl.controller.cli.demo.sandbox import sandbox
 from weightctl.controller.cli.demo.story import Story
@@ -15,8 +16,10 @@ from weightctl.controller.clock import SystemEntropy
 
 if TYPE_CHECKING:
     import argparse
+    from pathlib import Path
 
     from weightctl.controller.api import documents as doc
+    from weightctl.controller.cli.demo.model import Fingerprint
     from weightctl.controller.cli.output import Console
 
 
@@ -30,7 +33,7 @@ def demo(args: argparse.Namespace, console: Console) -> int:
         f"model: {source} ({len(expected.tensors)} tensors, {size_text(expected.size_bytes)});"
         f" seed of the kills: {seed}"
     )
-    chance = None if args.no_kill else SystemEntropy(seed)
+    points = None if args.no_kill else Points(SystemEntropy(seed), args.rounds, args.kill_at)
     rounds: list[list[doc.DemoStep]] = []
     while len(rounds) < args.rounds and all(step["ok"] for told in rounds for step in told):
         if args.rounds > 1:
@@ -38,10 +41,20 @@ def demo(args: argparse.Namespace, console: Console) -> int:
         with sandbox(expected.size_bytes, keep=args.keep) as place:
             if args.keep:
                 console.note(f"kept: {place.folder}")
-            story = Story(place, source, expected, chance=chance, say=console.note)
+            story = Story(place, source, expected, points=points, say=console.note)
             story.tell()
-        rounds.append(story.results)
-    document: doc.Demo = {
+        rounds.append(_numbered(story.results, len(rounds) + 1))
+    document = closing(source, expected, seed, rounds)
+    console.note("")
+    console.document(document)
+    return ExitCode.OK if document["ok"] else ExitCode.ERROR
+
+
+def closing(
+    source: Path, expected: Fingerprint, seed: int, rounds: list[list[doc.DemoStep]]
+) -> doc.Demo:
+    """The closing table of all rounds."""
+    return {
         "apiVersion": API_VERSION,
         "kind": "Demo",
         "ok": all(step["ok"] for told in rounds for step in told),
@@ -52,9 +65,14 @@ def demo(args: argparse.Namespace, console: Console) -> int:
         "rounds": len(rounds),
         "results": _together(rounds),
     }
-    console.note("")
-    console.document(document)
-    return ExitCode.OK if document["ok"] else ExitCode.ERROR
+
+
+def _numbered(steps: list[doc.DemoStep], number: int) -> list[doc.DemoStep]:
+    """The steps of one round; its kills know which."""
+    for step in steps:
+        for kill in step["killed"]:
+            kill["round"] = number
+    return steps
 
 
 def _together(rounds: list[list[doc.DemoStep]]) -> list[doc.DemoStep]:
@@ -62,7 +80,8 @@ def _together(rounds: list[list[doc.DemoStep]]) -> list[doc.DemoStep]:
     last = rounds[-1]
     for index, step in enumerate(last):
         told = [steps[index] for steps in rounds]
-        step["kills"] = sum(other["kills"] for other in told)
+        step["killed"] = [kill for other in told for kill in other["killed"]]
+        step["kills"] = len(step["killed"])
         step["seconds"] = sum(other["seconds"] for other in told) / len(told)
     return last
 

@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from weightctl.controller.api import client
+from weightctl.controller.cli.calling import run_async
 from weightctl.controller.clock import SystemClock
+from weightctl.controller.config.loading import load
 from weightctl.controller.config.places import memory_path
 from weightctl.controller.errors import WeightctlError
 from weightctl.controller.store.reading import read_state
@@ -26,10 +28,11 @@ from weightctl.controller.store.reading import read_state
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from weightctl.controller.api import documents as doc
     from weightctl.controller.core.identity import Identity
     from weightctl.controller.core.records import ResidencyOperation, RevisionMetadata
 
-BANDWIDTH = 160 * 1024**2
+BANDWIDTH = 96 * 1024**2
 """Of each tier: slow enough that there is a middle of an operation to be killed in."""
 START_S = 60.0
 LOOK_S = 0.02
@@ -42,6 +45,7 @@ state_dir = "{folder}/state"
 tier_preference = ["local_disk", "dfs", "nof"]
 cold_copies = 3
 settle_s = 0.5
+pass_members_max = 1
 
 [import]
 payload_bytes = {payload_bytes}
@@ -159,6 +163,13 @@ class Sandbox:
         if connection is None:
             raise self._failed("`weightctl run` does not answer")
         return cast("dict[str, Any]", client.request(connection, verb, params, emit))
+
+    def survey(self, verb: str, params: Mapping[str, Any]) -> doc.Plan:
+        """One request to nobody: answered from the records and the tiers as they lie there."""
+        from weightctl.controller import wiring
+
+        config = load(environ={}, file=str(self.config))
+        return cast("doc.Plan", run_async(lambda: wiring.survey(config, verb, params)))
 
     def records(self, identity: Identity) -> tuple[RevisionMetadata, ResidencyOperation | None]:
         """The revision as it is on disk, read beside the child.  Raises KeyError."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import threading
-import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from weightctl.controller.api.client import RemoteError
+from weightctl.controller.cli.demo.killing import Killer
 from weightctl.controller.cli.demo.model import fingerprint
-from weightctl.controller.cli.demo.sandbox import BANDWIDTH, DemoError
+from weightctl.controller.cli.demo.sandbox import DemoError
 from weightctl.controller.cli.tables import table
 from weightctl.controller.cli.units import duration_text, size_text
 from weightctl.controller.clock import SystemClock
@@ -22,21 +21,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from weightctl.controller.api import documents as doc
+    from weightctl.controller.cli.demo.course import Points
     from weightctl.controller.cli.demo.model import Fingerprint
     from weightctl.controller.cli.demo.sandbox import Sandbox
-    from weightctl.controller.ports import Entropy
 
 IDENTITY = Identity(
     namespace="demo", resource_id="all-MiniLM-L6-v2", revision="main", weight_generation=1
 )
 DONE_S = 120.0
-DELETE_S = 0.04
-"""About how long the loop takes to delete; the other operations move bytes."""
 _COLD = ("local_disk", "dfs", "nof")
 
 
 class Story:
-    """One telling, from import to tombstone; without `chance` nothing is killed."""
+    """One telling, from import to tombstone; without `points` nothing is killed."""
 
     def __init__(
         self,
@@ -44,16 +41,16 @@ class Story:
         source: Path,
         expected: Fingerprint,
         *,
-        chance: Entropy | None,
+        points: Points | None,
         say: Callable[[str], None],
     ) -> None:
         self._sandbox = sandbox
         self._source = source
         self._expected = expected
-        self._chance = chance
+        self._points = points
         self._say = say
         self._clock = SystemClock()
-        self._kills = 0
+        self._killer = Killer(sandbox, IDENTITY, say)
         self.results: list[doc.DemoStep] = []
 
     def tell(self) -> None:
@@ -75,7 +72,7 @@ class Story:
 
     def _step(self, name: str, step: Callable[[], str]) -> bool:
         started_s = self._clock.monotonic_s()
-        self._kills = 0
+        self._killer.kills = []
         try:
             verified, ok = step(), True
         except (DemoError, RemoteError, UnknownOutcomeError) as failure:
@@ -87,7 +84,8 @@ class Story:
                 "name": name,
                 "ok": ok,
                 "verified": verified,
-                "kills": self._kills,
+                "kills": len(self._killer.kills),
+                "killed": self._killer.kills,
                 "seconds": seconds,
                 "residency": self._residency(),
                 "usedBytes": self._used() if ok and name != "op-log" else {},
@@ -103,33 +101,31 @@ class Story:
             f"  plan: {len(self._expected.tensors)} tensors, {size_text(self._expected.size_bytes)}"
             " -> memory, local_disk"
         )
-        if self._chance is not None:
-            asking = threading.Thread(target=self._ask_in_vain, args=("import", params))
-            asking.start()
-            self._kill(self._chance.random() * self._expected.size_bytes / BANDWIDTH)
-            asking.join()
+        if self._points is not None:
+            size_bytes = self._expected.size_bytes
+            self._killer.importing(params, size_bytes, self._points.next("import"))
             self._sandbox.start()
         report = self._sandbox.ask("import", params)
-        if self._chance is not None:
+        if self._points is not None:
             resumed = self._expected.size_bytes * 2 - report["movedBytes"]
             self._say(f"  resumed: {size_text(max(resumed, 0))} were there already")
         self._expect(Availability.READY, Residency.HOT)
         return f"READY, HOT; {self._tensors_equal()}"
 
     def _evict(self) -> str:
-        self._operate("evict", self._expected.size_bytes / BANDWIDTH)
+        self._operate("evict", undo="rehydrate")
         self._expect(Availability.READY, Residency.COLD)
         self._expect_used("memory", empty=True)
         return f"COLD, memory empty; {self._tensors_equal()}"
 
     def _rehydrate(self) -> str:
-        self._operate("rehydrate", self._expected.size_bytes / BANDWIDTH)
+        self._operate("rehydrate", undo="evict")
         self._expect(Availability.READY, Residency.HOT)
         self._expect_used("memory", empty=False)
         return f"HOT; {self._tensors_equal()}"
 
     def _repair(self) -> str:
-        self._operate("repair", 2 * self._expected.size_bytes / BANDWIDTH)
+        self._operate("repair")
         self._expect(Availability.READY, Residency.HOT)
         for tier in _COLD:
             self._expect_used(tier, empty=False)
@@ -147,7 +143,7 @@ class Story:
         return f"delete and evict refused (BUSY) while it lived; {self._tensors_equal()}"
 
     def _delete(self) -> str:
-        self._operate("delete", DELETE_S)
+        self._operate("delete")
         self._expect(Availability.DELETED, Residency.ABSENT)
         for tier in ("memory", *_COLD):
             self._expect_used(tier, empty=True)
@@ -166,38 +162,31 @@ class Story:
 
     # --- how --------------------------------------------------------------------------------------
 
-    def _operate(self, verb: str, expected_s: float) -> None:
-        """Plan, start, kill at a random moment, start again, and wait until it is done."""
+    def _operate(self, verb: str, *, undo: str = "") -> None:
+        """Plan, start, kill at a random moment, start again, and wait until it is done.
+
+        When the kill came too late and there is a way back, all is done once more.
+        """
+        point = None if self._points is None else self._points.next(verb)
+        hit = self._operate_once(verb, point)
+        if not hit and undo:
+            self._say(f"  {undo}, and once more")
+            self._sandbox.ask(undo, {"identity": str(IDENTITY)})
+            self._sandbox.wait(self._idle, f"{undo} was not done", DONE_S)
+            self._operate_once(verb, point)
+
+    def _operate_once(self, verb: str, point: float | None) -> bool:
         params = {"identity": str(IDENTITY)}
         plan = self._sandbox.ask(verb, {**params, "dry_run": True})
         self._say("\n".join(f"  {line}" for line in table(plan).splitlines()))
-        self._sandbox.ask(verb, params)
-        if self._chance is not None:
-            self._kill(self._chance.random() * expected_s)
+        hit = True
+        if point is None:
+            self._sandbox.ask(verb, params)
+        else:
+            hit = self._killer.operating(verb, cast("doc.Plan", plan), point)
             self._sandbox.start()
         self._sandbox.wait(self._idle, f"{verb} was not done", DONE_S)
-
-    def _ask_in_vain(self, verb: str, params: dict[str, Any]) -> None:
-        try:
-            self._sandbox.ask(verb, params)
-        except (UnknownOutcomeError, RemoteError):
-            return
-
-    def _kill(self, after_s: float) -> None:
-        time.sleep(after_s)
-        self._sandbox.kill()
-        self._kills += 1
-        self._say(f"  kill -9 after {duration_text(after_s)}: {self._where()}")
-
-    def _where(self) -> str:
-        try:
-            record, operation = self._sandbox.records(IDENTITY)
-        except KeyError:
-            return "nothing was recorded yet"
-        if operation is not None:
-            done = f"{operation.processed_members} of {operation.total_members} members done"
-            return f"{operation.operation.name}, {done}"
-        return f"{record.availability.name}, {record.residency.name}"
+        return hit
 
     def _idle(self) -> bool:
         record, _ = self._sandbox.records(IDENTITY)
