@@ -3,7 +3,8 @@
     weightctl demo -o json | python examples/picture.py > examples/demo.svg
 
 Columns are the demo's steps, rows the tiers; a bar's height is the bytes there, in shares of the
-most that any tier held.  A cross marks a `kill -9` of the loop in the middle of that step.
+most that any tier held.  A cross marks a `kill -9` of the loop in the middle of that step, with the
+stage that it hit.
 """
 
 import json
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 from xml.sax.saxutils import escape
 
-LEFT, TOP, COLUMN, ROW, GAP = 110, 78, 122, 52, 10
+LEFT, TOP, COLUMN, ROW, GAP = 110, 92, 122, 52, 10
 HOT, COLD, EMPTY = "#d9622b", "#2f6fab", "#eef1f4"
 INK, FAINT, CROSS = "#1f2933", "#6b7785", "#b3261e"
 MEMORY = "memory"
@@ -52,8 +53,9 @@ def stepped(step: dict[str, Any], left: int, tiers: list[str], most: int) -> Ite
     """One column: name, kill, a bar for each tier, residency and time."""
     middle = left + (COLUMN - GAP) // 2
     yield text(middle, 52, step["name"], anchor="middle", weight="600")
-    if step["kills"]:
+    if step["killed"]:
         yield text(middle, 68, "\u2715 kill -9", anchor="middle", color=CROSS, size=11)
+        yield text(middle, 82, hit(step["killed"][0]), anchor="middle", color=CROSS, size=11)
     for row, tier in enumerate(tiers):
         top, full = TOP + ROW * row, ROW - GAP
         used = step["usedBytes"][tier]
@@ -67,6 +69,15 @@ def stepped(step: dict[str, Any], left: int, tiers: list[str], most: int) -> Ite
     yield text(middle, bottom + 14, step["residency"], anchor="middle", weight="600")
     seconds = f"{step['seconds']:.1f} s"
     yield text(middle, bottom + 32, seconds, anchor="middle", color=FAINT, size=12)
+
+
+def hit(kill: dict[str, Any]) -> str:
+    """The stage in which the loop was killed, and how far it was."""
+    if not kill["total"]:
+        return str(kill["stage"])
+    if kill["unit"] == "bytes":
+        return f"{kill['stage']} {100 * kill['done'] // kill['total']} %"
+    return f"{kill['stage']} {kill['done']} of {kill['total']}"
 
 
 def box(left: int, top: int, height: int, color: str) -> str:

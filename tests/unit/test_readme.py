@@ -12,7 +12,15 @@ from weightctl.controller.cli.parser import Grammar
 
 TEXT = README.read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^    weightctl (.*?)(?:\s+#.*)?$", TEXT, re.MULTILINE)
-STEP = {"ok": True, "verified": "", "kills": 1, "seconds": 1.25, "residency": "HOT"}
+KILL = {"round": 1, "point": 0.3, "stage": "copying", "done": 4, "total": 15, "unit": "members"}
+STEP = {
+    "ok": True,
+    "verified": "",
+    "kills": 1,
+    "killed": [KILL],
+    "seconds": 1.25,
+    "residency": "HOT",
+}
 DEMO = {
     "sizeBytes": 1024**2,
     "tensors": 3,
@@ -49,6 +57,7 @@ def test_a_make_target_that_is_shown_exists(target: str) -> None:
 def test_the_picture_shows_every_step_that_used_a_tier() -> None:
     picture = ET.fromstring(drawn(DEMO))
     words = {element.text for element in picture.iter() if element.text}
-    assert {"import", "memory", "nof", "1.0 MiB", "HOT", "1.2 s", "\u2715 kill -9"} <= words
+    assert {"import", "memory", "nof", "1.0 MiB", "HOT", "1.2 s"} <= words
+    assert {"\u2715 kill -9", "copying 4 of 15"} <= words
     assert "op-log" not in words
     ET.parse(README.parent / "examples" / "demo.svg")
