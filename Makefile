@@ -41,6 +41,12 @@ $(MOONCAKE_STAMP): $(VENV)/.installed
 	@PIP_DISABLE_PIP_VERSION_CHECK=1 $(PY) -m pip install -q --no-deps $(MOONCAKE)
 	@touch $@
 
+test-mooncake: $(MOONCAKE_STAMP) ## the tests that need a real Mooncake Master, some minutes long
+	@.ci/debian etcd-server
+	@$(PY) -m pytest tests/contract/test_mooncake_behaviour.py tests/contract/test_mooncake_real.py \
+		tests/integration/test_mooncake_life.py tests/integration/test_mooncake_beside.py \
+		tests/integration/test_mooncake_failover.py $(PYTEST_ARGS)
+
 demo-mooncake: $(MODEL_STAMP) $(MOONCAKE_STAMP) ## the same beside a real Mooncake Master with two hosts
 	@$(PY) -m weightctl.adapters.mooncake.demo "$$($(PY) -c \
 		'from weightctl.controller.cli.demo.model import find_model; print(find_model(None))')"
