@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cli import FOUR_TIERS, IDENTITY, PATIENCE_S, WEIGHTCTL, Cli, tree
+from tests.support.cli import FOUR_TIERS, IDENTITY, INTERRUPTIBLE, PATIENCE_S, WEIGHTCTL, Cli, tree
 from tests.support.models import random_tensors, write_model
 from weightctl.controller.core.identity import manifest_key, parse_identity
 from weightctl.controller.store.lock import DirectoryLock
@@ -422,6 +422,15 @@ def test_ctrl_c_ends_the_waiting_and_not_the_operation(cli: Cli) -> None:
         assert child.wait(PATIENCE_S) == 130
         assert child.stderr.read() == ""
     assert cli.json("get", IDENTITY)["operation"]["operation"] == "EVICTING"
+
+
+def test_ctrl_c_reaches_a_command_whose_parent_ignores_it() -> None:
+    """As below a shell that has started the tests in the background."""
+    ask = "import signal; print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)"
+    for prefix, ignored in (((), "True"), (INTERRUPTIBLE, "False")):
+        below = ["bash", "-c", "trap '' INT; exec \"$@\"", "-", *prefix, sys.executable, "-c", ask]
+        done = subprocess.run(below, capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == ignored
 
 
 def test_a_timeout_ends_the_waiting_with_the_reason(cli: Cli) -> None:

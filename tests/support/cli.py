@@ -24,6 +24,8 @@ from weightctl.controller.api.documents import KINDS
 
 IDENTITY = "prod/model/v1@1"
 WEIGHTCTL = (sys.executable, "-m", "weightctl.controller.cli.main")
+INTERRUPTIBLE = ("env", "--default-signal=INT")
+"""What a shell starts in the background ignores SIGINT, and so would all its children."""
 PATIENCE_S = 60.0
 
 TWO_TIERS = ("memory", "local_disk")
@@ -69,8 +71,8 @@ class Cli:
         write_model(self.model, random_tensors())
 
     def command(self, *words: str) -> list[str]:
-        """The whole command line."""
-        return [*WEIGHTCTL, *words, "--config", str(self.config)]
+        """The whole command line; Ctrl-C ends it, also below a shell that ignores it."""
+        return [*INTERRUPTIBLE, *WEIGHTCTL, *words, "--config", str(self.config)]
 
     def environ(self) -> dict[str, str]:
         """This process's environment, in which `tests/conftest.py` has left no setting."""
