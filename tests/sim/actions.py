@@ -156,9 +156,7 @@ async def delete(world: "World", action: Action) -> None:
     importing = record.availability is Availability.IMPORTING
     subject.aborted = subject.aborted or importing
     remove = leader.store.abort_import if importing else leader.store.delete_revision
-    await remove(
-        identity=subject.identity, expected_metadata_generation=record.metadata_generation
-    )
+    await remove(identity=subject.identity, expected_metadata_generation=record.metadata_generation)
 
 
 async def lease(world: "World", action: Action) -> None:

@@ -9,25 +9,21 @@ import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
-
-import anyio
+from typing import Any, Self, TypeVar
+from unittest.mock import patch
 
 from weightctl.controller.errors import StateDirectoryError
 from weightctl.controller.ports import Clock, Entropy
 from weightctl.controller.store import opening
-from weightctl.controller.store.commit import Committed, Files, Rejected, Tail, Uncertain, append
-from weightctl.controller.store.database import Header, column_time
-from weightctl.controller.store.engine import Engine
+from weightctl.controller.store.commit import Committed, Files, Rejected, Uncertain, append
 from weightctl.controller.store.evidence import EvidenceRow, read_epochs, read_evidence
 from weightctl.controller.store.gate import CapabilityGate
 from weightctl.controller.store.loading import StoredEntry, read_log
-from weightctl.controller.store.opening import OpenDirectory
 from weightctl.controller.store.store import WeightMetadataStore
 
 T = TypeVar("T")
 
-PATH = Path("/simulated/weightctl.db")
+FOLDER = Path("/simulated")
 
 
 class Disk:
@@ -44,6 +40,10 @@ class Disk:
         self.acknowledged = max(self.acknowledged, sequence)
 
     def close(self) -> None:
+        """As `Watermark.close`; what the disk holds stays."""
+
+    def dispose(self) -> None:
+        """The end of the simulation."""
         self.connection.close()
 
     def new_entries(self) -> list[StoredEntry]:
@@ -66,13 +66,11 @@ class Hooks:
     async def before(self, kind: str) -> Committed | Rejected | Uncertain | None:
         """Wait, raise, or give an outcome instead of carrying the transaction out."""
         del kind
-        await anyio.lowlevel.checkpoint()
         return None
 
     async def after(self, kind: str, outcome: object) -> object:
         """The outcome that the caller gets; the transaction has been carried out."""
         del kind
-        await anyio.lowlevel.checkpoint()
         return outcome
 
 
@@ -81,38 +79,44 @@ class SimConnection:
 
     def __init__(self, disk: Disk, hooks: Hooks) -> None:
         self._disk = disk
-        self._hooks = hooks
+        self.hooks = hooks
 
     async def run(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """`function(connection, ...)`, all of it at one moment."""
         called = getattr(function, "func", function)
         kind = "commit" if called is append else called.__name__
-        instead = await self._hooks.before(kind)
+        instead = await self.hooks.before(kind)
         if instead is not None:
             return instead  # type: ignore[return-value]
         result = function(self._disk.connection, *args, **kwargs)
         if isinstance(result, Committed):
             self._disk.commits += 1
-        return await self._hooks.after(kind, result)  # type: ignore[return-value]
+        return await self.hooks.after(kind, result)  # type: ignore[return-value]
+
+    async def close(self) -> None:
+        """The disk stays."""
 
 
-def _load(disk: Disk, hooks: Hooks, clock: Clock, entropy: Entropy) -> OpenDirectory:
-    fresh = Header(store_id=entropy.token(16), term=0, created_ms=column_time(clock))
-    loaded = opening._load(disk.connection, PATH, fresh)
-    if disk.acknowledged > loaded.last_sequence:
-        raise StateDirectoryError("the simulated disk has lost acknowledged entries")
-    header = opening._next_term(disk.connection, PATH, loaded.header)
-    connection: Any = SimConnection(disk, hooks)
-    watermark: Any = disk
-    return OpenDirectory(
-        writer=connection,
-        reader=connection,
-        files=Files(database=PATH, watermark=watermark),
-        tail=Tail(header=header, last_sequence=loaded.last_sequence),
-        state=loaded.state,
-        last_group_number=loaded.last_group_number,
-        tier_epochs=loaded.tier_epochs,
-    )
+class _NoLock:
+    """One process at a time is the world's duty."""
+
+    def __init__(self, folder: Path) -> None:
+        del folder
+
+    def acquire(self, started_ms: int) -> Self:
+        del started_ms
+        return self
+
+    def release(self) -> None:
+        """Nothing is held."""
+
+
+class _Inline:
+    """Stands for `anyio.to_thread`: there are no threads."""
+
+    @staticmethod
+    async def run_sync(function: Callable[..., T], *args: object) -> T:
+        return function(*args)
 
 
 @asynccontextmanager
@@ -124,12 +128,34 @@ async def open_store(
     hooks: Hooks | None = None,
     gate: CapabilityGate | None = None,
 ) -> AsyncIterator[WeightMetadataStore]:
-    """As `WeightMetadataStore.open`, on a simulated disk."""
-    opened = _load(disk, hooks or Hooks(), clock, entropy)
-    engine = Engine(opened, clock=clock, gate=gate or CapabilityGate())
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(engine.journal.run)
-        try:
-            yield WeightMetadataStore(opened, engine, clock=clock)
-        finally:
-            engine.journal.close()
+    """`WeightMetadataStore.open` on a simulated disk.
+
+    What opening takes from the machine is exchanged until it has opened, which happens in one step.
+    """
+    connections: list[SimConnection] = []
+
+    async def connect(connector: object) -> SimConnection:
+        del connector
+        connections.append(SimConnection(disk, Hooks()))
+        return connections[-1]
+
+    def open_files(path: Path, loaded: Any) -> Files:
+        if disk.acknowledged > loaded.last_sequence:
+            raise StateDirectoryError("the simulated disk has lost acknowledged entries")
+        watermark: Any = disk
+        return Files(database=path, watermark=watermark)
+
+    opening_store = WeightMetadataStore.open(FOLDER, clock=clock, entropy=entropy, gate=gate)
+    with patch.multiple(
+        opening, connect=connect, DirectoryLock=_NoLock, to_thread=_Inline, _open_files=open_files
+    ):
+        store = await opening_store.__aenter__()
+    for connection in connections:
+        connection.hooks = hooks or Hooks()
+    try:
+        yield store
+    except BaseException as error:
+        if not await opening_store.__aexit__(type(error), error, error.__traceback__):
+            raise
+    else:
+        await opening_store.__aexit__(None, None, None)

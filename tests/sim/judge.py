@@ -90,17 +90,16 @@ class Judge:
         trace, now_s = PASS.get(), self.world.loop.time()
         if len(answer.states) != len(members):
             return  # no answer at all (invariant 12)
-        if detail:
-            if trace is not None:
-                for index in detail:
-                    found = answer.details.get(index)
-                    look = Look(
-                        now_s, answer.states[index], found.instance_id if found else "", answer.epoch
-                    )
-                    trace.looks[tier, members.keys[index]] = look
-            return
         if trace is None:
             return  # a sweep for drift, or a writer: the loop concludes nothing from it
+        for index in detail:
+            found = answer.details.get(index)
+            instance_id = found.instance_id if found else ""
+            look = Look(now_s, answer.states[index], instance_id, answer.epoch)
+            trace.looks[tier, members.keys[index]] = look
+        whole = len(members) in (0, len(self.world.by_group[members.group_id].members))
+        if tier in trace.answers or not whole:
+            return  # the pass has its picture; this is a look before an act
         trace.answers[tier] = (members, answer, now_s)
         states = dict(zip(members.keys, answer.states, strict=True))
         self.trust_of(process).answered(tier, members.group_id, states, answer.epoch, now_s)
@@ -169,9 +168,7 @@ class Judge:
             if trace is not None:
                 self._active[place] -= 1
 
-    def _check_fence(
-        self, process: Process, trace: PassTrace, fence: Fence, what: str
-    ) -> None:
+    def _check_fence(self, process: Process, trace: PassTrace, fence: Fence, what: str) -> None:
         store = process.store
         record = store._engine.state.metadata.get(trace.identity)
         if record is None:
@@ -182,9 +179,7 @@ class Judge:
         if current != carried:
             self.world.violate("fence", f"{what} carries {carried}, current is {current}")
 
-    def removing(
-        self, process: Process, tier: str, call: Call, batch: Sequence[DropItem]
-    ) -> None:
+    def removing(self, process: Process, tier: str, call: Call, batch: Sequence[DropItem]) -> None:
         trace = PASS.get()
         if trace is None:
             return

@@ -50,7 +50,9 @@ class Ledger:
             if lease.identity == identity and lease.expires_at_ms > wall_ms
         ]
 
-    def absorb(self, entry: StoredEntry, wall_ms: int) -> tuple[RevisionMetadata | None, MetadataUpsert | None]:
+    def absorb(
+        self, entry: StoredEntry, wall_ms: int
+    ) -> tuple[RevisionMetadata | None, MetadataUpsert | None]:
         """Take an entry in and judge it; gives the record before and the entry of a record.
 
         wall_ms: the latest time that the writer's wall clock has shown.

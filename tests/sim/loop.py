@@ -7,11 +7,14 @@ busy without time passing is found out by a bound on the steps within one instan
 
 import asyncio
 import heapq
+import itertools
 from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any
 
 STEPS_PER_INSTANT_MAX = 200_000
+OVERTAKEN_MAX = 40
+"""A ready task waits for at most so many steps of others that became ready later."""
 
 
 class BusyLoopError(BaseException):
@@ -35,18 +38,50 @@ class SimTask(asyncio.Task[Any]):
         return self is other
 
 
+class _Ready:
+    """What can run now, in an order by chance that does not depend on the order of coming.
+
+    A library that cancels a set of things does so in the order of their addresses, which is another
+    in each run. So a task's turn is drawn from its number and the step that made it ready.
+    """
+
+    def __init__(self, loop: "SimLoop", seed: int) -> None:
+        self._loop = loop
+        self._seed = seed
+        self._chance = Random(seed).random
+        self._heap: list[tuple[float, int, asyncio.Handle]] = []
+        self._order = itertools.count()
+
+    def append(self, handle: asyncio.Handle) -> None:
+        task = getattr(handle._callback, "__self__", None)  # type: ignore[attr-defined]
+        step = self._loop.steps
+        if isinstance(task, SimTask):
+            chance = (hash((self._seed, task.number, step)) & 0xFFFF) / 0x10000
+        else:
+            chance = self._chance()
+        heapq.heappush(self._heap, (step + chance * OVERTAKEN_MAX, next(self._order), handle))
+
+    def pop(self) -> asyncio.Handle:
+        return heapq.heappop(self._heap)[2]
+
+    def clear(self) -> None:
+        self._heap.clear()
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+
 class SimLoop(asyncio.BaseEventLoop):
     """Runs everything in one thread on virtual time."""
 
-    _ready: list[asyncio.Handle]  # type: ignore[assignment]
+    _ready: _Ready
     _scheduled: list[asyncio.TimerHandle]
 
     def __init__(self, seed: int) -> None:
         super().__init__()
-        self._ready = []
-        self._chance = Random(seed).random
-        self._now_s = 1000.0
         self.steps = 0
+        self._ready = _Ready(self, seed)
+        self._now_s = 1000.0
         self._instant_steps = 0
         self.set_task_factory(_new_task)
 
@@ -59,12 +94,9 @@ class SimLoop(asyncio.BaseEventLoop):
         self._now_s += seconds
 
     def _run_once(self) -> None:
-        ready = self._ready
-        if not ready:
+        if not self._ready:
             self._pass_time()
-        chosen = int(self._chance() * len(ready))
-        ready[chosen], ready[-1] = ready[-1], ready[chosen]
-        handle = ready.pop()
+        handle = self._ready.pop()
         if handle._cancelled:  # type: ignore[attr-defined]
             return
         self.steps += 1

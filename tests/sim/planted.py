@@ -63,7 +63,9 @@ PLANTED: dict[str, tuple[Planted, ...]] = {
     )
     + _one(f"{EVIDENCE}:EvidenceBook.read_s", "or sheet.instances[index] != hash(instance_id)", ""),
     "any reading back counts as right": _one(
-        "controller.runtime.copying:Copier._read_back", "good=isinstance(outcome, Done)", "good=True"
+        "controller.runtime.copying:Copier._read_back",
+        "good=isinstance(outcome, Done)",
+        "good=True",
     ),
     "any reading back counts as wrong": _one(
         "controller.runtime.copying:Copier._read_back",
@@ -75,7 +77,9 @@ PLANTED: dict[str, tuple[Planted, ...]] = {
     ),
     # --- what was not answered
     "an unknown state is absent in the plan": _one(
-        f"{AGGREGATE}:fold", "view.states.translate(", 'view.states.replace(b"\\0", b"\\1").translate('
+        f"{AGGREGATE}:fold",
+        "view.states.translate(",
+        'view.states.replace(b"\\0", b"\\1").translate(',
     ),
     "no answer counts as absence": _one(
         "controller.core.observation:unknown_observation",
@@ -86,7 +90,9 @@ PLANTED: dict[str, tuple[Planted, ...]] = {
         f"{MASKS}:Draft.undecided", "agg.HOT_PENDING | agg.COLD_PENDING", "0"
     )
     + _one(f"{MASKS}:Draft.wait_undecided", "for view in self.situation.views:", "for view in ():")
-    + _one(f"{DELETION}:Deletion._require_absence", "for view in answer.seen.views:", "for view in ():"),
+    + _one(
+        f"{DELETION}:Deletion._require_absence", "for view in answer.seen.views:", "for view in ():"
+    ),
     "a summary needs no certainty": _one(
         "controller.core.aggregate:aggregate",
         "if 1 not in folded.translate(table(_is_unanswered)):",
@@ -114,7 +120,9 @@ PLANTED: dict[str, tuple[Planted, ...]] = {
         f"{SETTLING}:SettleGate.restore", "self._epochs.update(epochs)", "pass"
     ),
     "a mass change is believed at once": _one(
-        f"{SETTLING}:_is_trusted", "return changed <= policy.mass_change_share", "return True or policy.mass_change_share"
+        f"{SETTLING}:_is_trusted",
+        "return changed <= policy.mass_change_share",
+        "return True or policy.mass_change_share",
     ),
     "settling takes no time": _one(f"{SETTLING}:SettleGate._settle", "if left_s > 0:", "if False:"),
     "an unsettled tier does not hold a drop": _one(
@@ -131,7 +139,9 @@ PLANTED: dict[str, tuple[Planted, ...]] = {
         "controller.store.opening:_next_term", "header.term + 1", "header.term"
     ),
     "a renewal may shorten a lease": _one(
-        f"{LEASES}:prepare_renew", "max(lease.expires_at_ms, _expiry(now_ms, ttl_ms))", "_expiry(now_ms, ttl_ms)"
+        f"{LEASES}:prepare_renew",
+        "max(lease.expires_at_ms, _expiry(now_ms, ttl_ms))",
+        "_expiry(now_ms, ttl_ms)",
     ),
     "leases are ignored when a wrong copy is set aside": _one(
         f"{MASKS}:Draft.may_drop", "and not leases.count", ""
@@ -142,7 +152,9 @@ PLANTED: dict[str, tuple[Planted, ...]] = {
     ),
     "a lease does not hold an eviction": _one(f"{STARTS}:prepare_start", "if live:", "if False:")
     + _one(f"{OPERATIONS}:_check_no_lease", "if live:", "if False:"),
-    "a lease does not hold a deletion": _one(f"{LIFECYCLE}:prepare_delete", "if live:", "if False:"),
+    "a lease does not hold a deletion": _one(
+        f"{LIFECYCLE}:prepare_delete", "if live:", "if False:"
+    ),
     "a lease is given out during an operation": _one(
         f"{LEASES}:prepare_acquire", "if record.operation != Operation.NONE:", "if False:"
     )
@@ -201,7 +213,8 @@ PLANTED: dict[str, tuple[Planted, ...]] = {
         "1e6",
     ),
     "an import is abandoned early": _one(
-        f"{PLANNER}:_plan_importing", "limit = situation.policy.import_abandon_ms",
+        f"{PLANNER}:_plan_importing",
+        "limit = situation.policy.import_abandon_ms",
         "limit = situation.policy.import_abandon_ms // 4",
     ),
     "a dry run acts": _one(

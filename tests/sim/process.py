@@ -22,6 +22,7 @@ from tests.sim.script import COMMIT, Crash
 from weightctl.adapters.conformance.faults import Call, FaultyTier
 from weightctl.controller.core.identity import Identity
 from weightctl.controller.core.observation import Member, Members, TierObservation
+from weightctl.controller.core.planner import plan
 from weightctl.controller.core.tiers import TierCapacity
 from weightctl.controller.errors import TransientError
 from weightctl.controller.ports import (
@@ -34,6 +35,8 @@ from weightctl.controller.ports import (
     StoreItem,
 )
 from weightctl.controller.runtime.controller import Controller
+from weightctl.controller.runtime.reconciler import PassReport
+from weightctl.controller.runtime.survey import Answer, Question
 from weightctl.controller.store.commit import Committed, Rejected, Uncertain
 from weightctl.controller.store.store import WeightMetadataStore
 
@@ -158,7 +161,16 @@ class Process:
     def _watch(self) -> None:
         """Let the judges see each pass, and each change when it becomes visible."""
         reconciler: Any = self.controller._reconciler
-        reconcile, ask = reconciler.reconcile, reconciler.ask
+        reconcile, ask, report = reconciler.reconcile, reconciler.ask, reconciler._report
+
+        def reported(done: PassReport) -> None:
+            record, plan = done.record, done.plan
+            self.world.seen.add(("state", record.availability.name, record.operation.name))
+            for part in () if plan is None else (*plan.steps, *plan.waits):
+                self.world.seen.add(("reason", str(part.reason)))
+            for outcome in done.tally.reasons:
+                self.world.seen.add(("outcome", outcome))
+            report(done)
 
         async def watched(identity: Identity) -> Any:
             trace = PassTrace(identity, self.world.loop.time())
@@ -177,7 +189,18 @@ class Process:
             finally:
                 PASS.reset(token)
 
-        reconciler.reconcile, reconciler.ask = watched, asked
+        reconciler.reconcile, reconciler.ask, reconciler._report = watched, asked, reported
+        survey: Any = self.controller._survey
+        answer = survey.answer
+
+        async def answered(question: Question) -> Answer:
+            """The plan follows from the situation alone, in a pass and in a dry run alike."""
+            found: Answer = await answer(question)
+            if plan(found.situation) != found.plan:
+                self.world.violate("dry-run", f"two plans of one situation: {found.plan}")
+            return found
+
+        survey.answer = answered
         self.store.subscribe(partial(self.world.judge.visible, self))
 
 

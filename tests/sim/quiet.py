@@ -26,10 +26,9 @@ if TYPE_CHECKING:
 
 FIXED_WAITS_S = 60 + 25 + 40 + 2 * 4 + 20 + 20 + 10 + 2 * 20 + 8
 """Silence of a tier, a lease, an abandoned import, settling, waits, parking, rounds, backoff."""
-PARKED_S = 45.0
-"""A revision that is robbed of a member still does what it can for the others."""
-AGED_S = 90.0
-"""Evidence ages meanwhile, and a part of what does not fit may then be tried."""
+PARKED_S = 90.0
+"""A revision that is robbed of a member, or lacks room, still does what it can for the others; a
+silent tier, parking and aging evidence may keep it from that for so long."""
 STEP_S = 3.0
 REST_S = 3 * 20.0
 """Three rounds of looking for drift."""
@@ -107,8 +106,7 @@ def _why(world: "World", subject: Subject) -> str:
     idle_s = world.loop.time() - max(world.moved_s, world.over_s)
     if record.operation is not Operation.NONE:
         robbed = any(not world.good_copies(member) for member in subject.members.values())
-        held = robbed and idle_s > PARKED_S
-        held = held or (idle_s > AGED_S and _has_no_room(world, subject, record))
+        held = idle_s > PARKED_S and (robbed or _has_no_room(world, subject, record))
         return "" if held else f"{name} is {record.operation.name}: {_told(world, subject)}"
     seen = _summary(world, subject)
     if seen == (record.availability, record.residency):

@@ -71,7 +71,7 @@ class Removal:
                 self._proven(process, trace, tier, item, rows)
         else:
             for item in batch:
-                self._wrong(process, trace, tier, item)
+                self._wrong(tier, item)
 
     def _proven(
         self,
@@ -85,9 +85,7 @@ class Removal:
         what = f"drop of {member.key[-12:]} ({item.instance_id}) from {tier}"
         named = (member.key, tier, item.instance_id)
         found = [
-            row
-            for row in rows
-            if (row.member_key, row.dropped_tier, row.dropped_instance) == named
+            row for row in rows if (row.member_key, row.dropped_tier, row.dropped_instance) == named
         ]
         if not found:
             world.violate("evidence", f"{what}: no durable evidence")
@@ -112,10 +110,11 @@ class Removal:
         if dropped is None or dropped.instance_id != item.instance_id:
             world.violate("evidence", f"{what}: not the instance that was looked at")
 
-    def _wrong(self, process: Process, trace: PassTrace, tier: str, item: DropItem) -> None:
-        key = (process.number, tier, item.member.key, item.instance_id)
-        read = self._read.get(key)
-        if read is None or read[1]:
+    def _wrong(self, tier: str, item: DropItem) -> None:
+        """Some process has read exactly this instance back wrong; that is remembered for good."""
+        named = (tier, item.member.key, item.instance_id)
+        reads = [good for (_, *read), (_, good, _) in self._read.items() if tuple(read) == named]
+        if all(reads):
             what = f"quarantine of {item.member.key[-12:]} ({item.instance_id}) at {tier}"
             self.world.violate("evidence", f"{what}: it was not read back wrong")
 
@@ -156,9 +155,7 @@ class Removal:
             return
         world.violate("last-copy", f"{member.key} lost its last good copy at {tier}")
 
-    def _destroyed_since(
-        self, identity: object, tier: str, stored: Stored, member: Member
-    ) -> bool:
+    def _destroyed_since(self, identity: object, tier: str, stored: Stored, member: Member) -> bool:
         """Whether the copy that was named as evidence was good and fell to the world later."""
         world = self.world
         name = (member.group_id, member.key)
@@ -174,7 +171,9 @@ class Removal:
             reads = [
                 read_s
                 for (_, where, key, instance), (read_s, good, _) in self._read.items()
-                if good and (where, key, instance) == (
+                if good
+                and (where, key, instance)
+                == (
                     row.evidence_tier,
                     member.key,
                     row.evidence_instance,

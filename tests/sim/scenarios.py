@@ -21,6 +21,7 @@ def _script(*actions: tuple[float, str, int, float], **changes: object) -> Scrip
             Action(at_s=at_s, name=name, of=of, amount=amount) for at_s, name, of, amount in actions
         ),
         incidents=incidents,  # type: ignore[arg-type]
+        linger_s=50.0,
     )
 
 
@@ -31,12 +32,8 @@ OPERATIONS: Mapping[str, Script] = {
     "import": _script(_IN_BOTH),
     "evict": _script(_IN_MEMORY, (2.0, "evict", 0, 1.0)),
     "evict a copy": _script(_IN_BOTH, (2.0, "evict", 0, 1.0)),
-    "rehydrate": _script(
-        _IN_BOTH, (2.0, "wipe", _MEM, 1.0), (30.0, "rehydrate", 0, 1.0)
-    ),
-    "repair": _script(
-        _IN_BOTH, (2.0, "rot", _DISK, 0.5), (3.0, "repair", 0, 1.0), cold_copies=2
-    ),
+    "rehydrate": _script(_IN_BOTH, (2.0, "wipe", _MEM, 1.0), (30.0, "rehydrate", 0, 1.0)),
+    "repair": _script(_IN_BOTH, (2.0, "rot", _DISK, 0.5), (3.0, "repair", 0, 1.0), cold_copies=2),
     "delete": _script(_IN_BOTH, (2.0, "litter", _FAR, 0.5), (3.0, "delete", 0, 1.0)),
     "abort": _script((0.0, "import", 0, 2.0), (2.0, "delete", 0, 1.0)),
     "abandon": _script((0.0, "import", 0, 2.0)),

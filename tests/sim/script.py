@@ -100,6 +100,8 @@ class Script:
     setting: Setting = field(default_factory=Setting)
     actions: tuple[Action, ...] = ()
     incidents: tuple[tuple[str, int, Fault], ...] = ()
+    linger_s: float = 10.0
+    """How long faults may still come after the last action."""
 
 
 USER_ACTIONS = ("evict", "rehydrate", "repair", "delete", "lease", "renew", "release", "plan")
@@ -175,8 +177,9 @@ def _incidents(chance: Random, setting: Setting) -> list[tuple[str, int, Fault]]
     rate = chance.choice((0.02, 0.06, 0.15))
     for tier in setting.tiers:
         for call, kinds in FAULTS.items():
-            for number in range(60):
-                if chance.random() < rate:
+            rare = call is Call.QUARANTINE
+            for number in range(8 if rare else 60):
+                if chance.random() < (0.3 if rare else rate):
                     fault = Fault(kind=str(chance.choice(kinds)), amount=_amount(chance))
                     incidents[f"{tier.name}.{call}", number] = fault
     for number in range(60):

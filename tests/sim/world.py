@@ -56,8 +56,10 @@ class Report:
     used: frozenset[Place]
     """Where they happened."""
     actions: Counter[str]
-    counts: dict[Place, int]
+    reached: Counter[str]
     """How often each place was reached."""
+    seen: frozenset[tuple[str, ...]]
+    """States of records, and reasons of plans."""
     digest: int
     """Of everything that happened, in order."""
     steps: int
@@ -123,6 +125,7 @@ class World:
         self.by_group = {subject.group_id: subject for subject in self.subjects.values()}
         self._incidents = {(place, number): fault for place, number, fault in script.incidents}
         self.counts: Counter[str] = Counter()
+        self.seen: set[tuple[str, ...]] = set()
         self.fired: Counter[str] = Counter()
         self.used: set[Place] = set()
         self.acted: Counter[str] = Counter()
@@ -171,7 +174,8 @@ class World:
             fired=self.fired,
             used=frozenset(self.used),
             actions=self.acted,
-            counts={(place, number): number for place, number in self.counts.items()},
+            reached=self.counts,
+            seen=frozenset(self.seen),
             digest=self.digest,
             steps=steps,
             passes=self.passes,
@@ -204,7 +208,7 @@ class World:
                 for process in self.processes:
                     process.alive = False
         finally:
-            self.disk.close()
+            self.disk.dispose()
         return loop.steps, loop.time()
 
     async def _play(self) -> None:
@@ -216,6 +220,7 @@ class World:
             self.note(f"action {action.name} {action.of} {action.amount}")
             self.acting += 1
             self.tasks.start_soon(perform, self, action)
+        await asyncio.sleep(self.script.linger_s)
         await come_to_rest(self)
         self.over.set()
 

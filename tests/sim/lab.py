@@ -1,0 +1,95 @@
+"""The lab in full: `make lab`.  Prints what found each planted fault, and what was enumerated.
+
+Exit code 1 when the product breaks a rule by itself or a planted fault is not found.
+"""
+
+import time
+from dataclasses import dataclass
+
+from tests.sim.enumeration import FAMILIES, enumerate_incidents
+from tests.sim.planted import PLANTED
+from tests.sim.planting import Planted, planted
+from tests.sim.scenarios import OPERATIONS, SCENARIOS
+from tests.sim.script import generate
+from tests.sim.shrink import told
+from tests.sim.soak import report, run_seeds
+from tests.sim.world import simulate
+
+SEEDS_MAX = 150
+"""Histories by chance after which a planted fault counts as not found."""
+HISTORIES = 600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What found one planted fault."""
+
+    fault: str
+    oracle: str
+    """Empty when nothing did."""
+    by: str
+    incidents: int
+    """Incidents and actions until it was found."""
+    detail: str = ""
+
+
+def hunt(fault: str, patches: tuple[Planted, ...], seeds_max: int = SEEDS_MAX) -> Finding:
+    """Run scenarios, then histories by chance, until a rule breaks."""
+    incidents = 0
+    with planted(*patches):
+        for name, script in SCENARIOS.items():
+            run = simulate(script)
+            incidents += run.incidents + run.actions.total()
+            if run.oracle:
+                return Finding(
+                    fault=fault, oracle=run.oracle, by=name, incidents=incidents, detail=run.detail
+                )
+        for seed in range(seeds_max):
+            run = simulate(generate(seed))
+            incidents += run.incidents + run.actions.total()
+            if run.oracle:
+                by = f"seed {seed}"
+                return Finding(
+                    fault=fault, oracle=run.oracle, by=by, incidents=incidents, detail=run.detail
+                )
+    return Finding(fault=fault, oracle="", by="not found", incidents=incidents)
+
+
+def _planted_table() -> int:
+    print("| planted fault | oracle | scenario | after |\n|---|---|---|---|")
+    missed = 0
+    for fault, patches in PLANTED.items():
+        found = hunt(fault, patches)
+        missed += not found.oracle
+        print(f"| {fault} | {found.oracle or '-'} | {found.by} | {found.incidents} |", flush=True)
+    print(f"\n{len(PLANTED)} planted faults, {missed} not found\n")
+    return missed
+
+
+def _enumerated_table() -> int:
+    print("| operation | incidents | runs | incidents that happened |\n|---|---|---|---|")
+    broken = total = 0
+    for operation in OPERATIONS:
+        for family, faults in FAMILIES.items():
+            done = enumerate_incidents(operation, faults)
+            total += done.incidents
+            print(f"| {operation} | {family} | {done.runs} | {done.incidents} |", flush=True)
+            for one in done.broken:
+                broken += 1
+                print(told(one.script, one.report))
+    print(f"\n{total} incidents, broken rules: {broken}\n")
+    return broken
+
+
+def main() -> int:
+    problems = _planted_table() + _enumerated_table()
+    began_s = time.monotonic()
+    tally = run_seeds(0, HISTORIES)
+    for _, text in tally.failures:
+        print(text)
+    print(report(tally, time.monotonic() - began_s))
+    return 1 if problems + len(tally.failures) else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

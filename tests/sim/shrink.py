@@ -1,0 +1,70 @@
+"""Makes a failing script small: drops incidents and actions for as long as the same rule breaks."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from tests.sim.script import Script
+from tests.sim.world import Report, simulate
+
+Item = TypeVar("Item")
+RUNS_MAX = 250
+
+
+def shrink(script: Script, report: Report) -> tuple[Script, Report]:
+    """A script that breaks the same rule with no part that can be left out, as far as tried."""
+    runs = 0
+    best = report
+
+    def fails(candidate: Script) -> bool:
+        nonlocal runs, best
+        runs += 1
+        if runs > RUNS_MAX:
+            return False
+        tried = simulate(candidate)
+        if tried.oracle != report.oracle:
+            return False
+        best = tried
+        return True
+
+    used = tuple(item for item in script.incidents if (item[0], item[1]) in report.used)
+    if fails(replace(script, incidents=used)):
+        script = replace(script, incidents=used)
+    while True:
+        before = script
+        incidents = _fewer(
+            script.incidents, lambda kept: fails(replace(before, incidents=tuple(kept)))
+        )
+        script = replace(script, incidents=tuple(incidents))
+        halfway = script
+        actions = _fewer(script.actions, lambda kept: fails(replace(halfway, actions=tuple(kept))))
+        script = replace(script, actions=tuple(actions))
+        if script == before or runs > RUNS_MAX:
+            return script, best
+
+
+def _fewer(items: Sequence[Item], fails: Callable[[Sequence[Item]], bool]) -> Sequence[Item]:
+    """Leave out halves, quarters and so on, down to single items."""
+    size = max(len(items) // 2, 1)
+    while items and size:
+        start = 0
+        while start < len(items):
+            kept = [*items[:start], *items[start + size :]]
+            if fails(kept):
+                items = kept
+            else:
+                start += size
+        size //= 2
+    return items
+
+
+def told(script: Script, report: Report) -> str:
+    """A failure for people: seed, rule, and the shrunk script as Python text."""
+    small, last = shrink(script, report)
+    again = simulate(small, keep_trace=True)
+    tail = "\n    ".join(again.trace[-60:])
+    return (
+        f"seed {script.seed}: {report.oracle}: {report.detail}\n"
+        f"  shrunk ({last.oracle}: {last.detail}):\n  {small!r}\n"
+        f"  its last steps:\n    {tail}"
+    )

@@ -1,0 +1,99 @@
+"""Histories by chance: the whole loop under faults; every one of the invariants is judged.
+
+A fixed number of seeds, so that each run of the suite is the same. A failure prints its seed and a
+shrunk script; `make soak` goes on with other seeds.
+"""
+
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from tests.sim.scenarios import SCENARIOS
+from tests.sim.script import generate
+from tests.sim.shrink import shrink, told
+from tests.sim.world import simulate
+
+pytestmark = pytest.mark.usefixtures("simulated")
+
+BATCHES = 16
+SEEDS_PER_BATCH = 30
+INCIDENTS_MIN = 2000
+_fired: Counter[str] = Counter()
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_no_history_breaks_a_rule(batch: int) -> None:
+    for seed in range(batch * SEEDS_PER_BATCH, (batch + 1) * SEEDS_PER_BATCH):
+        script = generate(seed)
+        report = simulate(script)
+        _fired.update(report.fired)
+        if report.oracle:
+            pytest.fail(told(script, report))
+
+
+def test_enough_went_wrong() -> None:
+    if len(_fired) < 10:
+        pytest.skip("the histories were not run")
+    assert _fired.total() >= INCIDENTS_MIN
+    assert len(_fired) > 80, "kinds of faults"
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_no_scenario_breaks_a_rule(name: str) -> None:
+    report = simulate(SCENARIOS[name])
+    if report.oracle:
+        pytest.fail(told(SCENARIOS[name], report))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_one_seed_is_one_history(seed: int) -> None:
+    script = generate(seed)
+    assert simulate(script).digest == simulate(script).digest
+
+
+def test_a_history_is_the_same_in_another_process() -> None:
+    code = (
+        "from tests.sim.script import generate; from tests.sim.world import simulate;"
+        "print([simulate(generate(seed)).digest for seed in range(3)])"
+    )
+    told_by = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            check=True,
+            capture_output=True,
+            text=True,
+            env={"PYTHONHASHSEED": hash_seed, "PATH": ""},
+        ).stdout
+        for hash_seed in ("1", "2")
+    }
+    assert told_by == {f"{[simulate(generate(seed)).digest for seed in range(3)]}\n"}
+
+
+def test_a_script_is_python_text() -> None:
+    import tests.sim.script as names  # noqa: PLC0415
+
+    script = generate(5)
+    scope = {name: getattr(names, name) for name in ("Script", "Setting", "TierSpec", "Action")}
+    assert eval(repr(script), {**scope, "Fault": names.Fault}) == script
+
+
+def test_shrinking_keeps_the_rule_that_broke_and_little_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from weightctl.controller.runtime.removing import Remover  # noqa: PLC0415
+
+    monkeypatch.setattr(Remover, "_check_leases", lambda *_: None)
+    monkeypatch.setattr("weightctl.controller.store.evidence.EvidenceBook.record", _no_record)
+    seed = next(seed for seed in range(100) if simulate(generate(seed)).oracle)
+    script = generate(seed)
+    report = simulate(script)
+    small, last = shrink(script, report)
+    assert last.oracle == report.oracle == "evidence"
+    assert len(small.actions) <= 4
+    assert len(small.incidents) <= 2
+
+
+async def _no_record(*_: object) -> None:
+    """Evidence that is not made durable."""
