@@ -11,7 +11,7 @@ from tests.support.mooncake_suite import MooncakeSuite
 
 QUICK = {
     "library": "tests.support.mooncake_fake_client",
-    "deadline_s": 0.5,
+    "deadline_s": 1.0,
     "lease_ttl_s": 0.15,
 }
 

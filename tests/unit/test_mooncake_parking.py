@@ -17,7 +17,7 @@ from weightctl.controller.core.observation import MemberState
 
 QUICK = {
     "library": "tests.support.mooncake_fake_client",
-    "deadline_s": 0.5,
+    "deadline_s": 1.0,
     "lease_ttl_s": 0.15,
     "patience_s": 5.0,
 }
