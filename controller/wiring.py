@@ -31,6 +31,7 @@ from weightctl.controller.runtime.settings import ResyncOptions, RuntimeSettings
 from weightctl.controller.runtime.silent import SilentTier
 from weightctl.controller.store.database import DATABASE_NAME, read_header
 from weightctl.controller.store.gate import CapabilityGate
+from weightctl.controller.store.lock import holder_of
 from weightctl.controller.store.reading import open_reader, read_state
 from weightctl.controller.store.store import WeightMetadataStore
 from weightctl.controller.weightstore.facade import WeightStore
@@ -87,7 +88,8 @@ def _build(tier: TierConfig, plugins: dict[str, EntryPoint], context: TierContex
     except WeightctlError:
         raise
     except Exception as error:  # noqa: BLE001 - foreign code; its faults must not end the others
-        return _silent(tier.name, tier.kind, f"plugin {point.value}: {error!r}")
+        profile = TierProfile(name=tier.name, kind=tier.kind, hot=False)
+        return _silent(profile, f"plugin {point.value}: {error!r}")
     if profile.api_version != TIER_API_VERSION:
         raise ConfigError(
             f"tier {tier.name}",
@@ -106,12 +108,12 @@ async def _enter(tier: Tier, stack: AsyncExitStack) -> Tier:
         problem = "; ".join(part for part in (error.what, error.why, error.todo) if part)
     except Exception as error:  # noqa: BLE001 - foreign code; its faults must not end the others
         problem = repr(error)
-    return _silent(profile.name, profile.kind, problem, hot=profile.hot)
+    return _silent(profile, problem)
 
 
-def _silent(name: str, kind: str, problem: str, *, hot: bool = False) -> Tier:
-    _log.error("tier %s cannot be used: %s", name, problem)
-    return SilentTier(TierProfile(name=name, kind=kind, hot=hot), problem)
+def _silent(profile: TierProfile, problem: str) -> Tier:
+    _log.error("tier %s cannot be used: %s", profile.name, problem)
+    return SilentTier(profile, problem)
 
 
 @asynccontextmanager
@@ -224,13 +226,17 @@ async def survey(config: Config, verb: str, params: Mapping[str, Any]) -> doc.Do
         holder = _recorded_holder(config.state_dir)
         async with open_tiers(config, holder=holder, read_only=True) as tiers:
             return await tier_list(tiers)
+    attended = bool(holder_of(Path(config.state_dir)))
     with read_state(config.state_dir) as stored:
+        if stored.problem:
+            _log.warning("shown is the state before the damage: %s", stored.problem)
         async with open_tiers(config, holder=stored.holder, read_only=True) as tiers:
             planning = Planning(
                 records=StoredRecords(stored),
                 tiers=tiers,
                 policy=config.policy(),
                 clock=SystemClock(),
+                attended=attended,
             )
             return await surveys.survey(planning, verb, params)
 

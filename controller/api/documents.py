@@ -109,6 +109,21 @@ class MemberFields(TypedDict):
     sha256: str
 
 
+class TensorFields(TypedDict):
+    """One tensor of a model; a scalar has no dimension."""
+
+    name: str
+    dtype: str
+    shape: list[int]
+    sizeBytes: int
+
+
+class TensorList(Document):
+    """The tensors of a revision, as its manifest names them."""
+
+    items: list[TensorFields]
+
+
 class EvidenceFields(TypedDict):
     """Which verified copy justified the drop of another one."""
 
@@ -156,7 +171,7 @@ class Hold(TypedDict):
 
 
 class Explanation(Document, Name):
-    """What holds a revision now, and until when."""
+    """What holds a revision now, and until when; `observed`: the tiers were asked for it."""
 
     summary: str
     holds: list[Hold]
@@ -474,6 +489,7 @@ KINDS: dict[str, type] = {
         RevisionDetails,
         RevisionList,
         SnapshotReport,
+        TensorList,
         TierList,
     )
 }

@@ -12,9 +12,10 @@ from weightctl.controller.api import views
 from weightctl.controller.core.plan import Reason
 from weightctl.controller.core.queries import get_revision
 from weightctl.controller.core.records import Availability, Operation
+from weightctl.controller.errors import WeightError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from weightctl.controller.api import documents as doc
     from weightctl.controller.core.damage import DamagedReplica
@@ -24,6 +25,12 @@ if TYPE_CHECKING:
     from weightctl.controller.core.records import RevisionMetadata
     from weightctl.controller.core.state import WeightState
 
+NOBODY = "no controller runs: start `weightctl run`, or repeat the verb with --wait"
+_VERBS = {
+    Operation.EVICTING: "evict",
+    Operation.REHYDRATING: "rehydrate",
+    Operation.REPAIRING: "repair",
+}
 _SUMMARIES = {
     Availability.IMPORTING: "it is being imported and cannot be read yet",
     Availability.READY: "it is complete and readable",
@@ -40,25 +47,31 @@ def explain(
     *,
     now_ms: int,
     damage: Iterable[DamagedReplica] = (),
-    plan: Plan | None = None,
+    rounds: Sequence[Plan] = (),
+    attended: bool = True,
 ) -> doc.Explanation:
-    """Every hold, the record's first.  Raises NOT_FOUND."""
+    """Every hold, the record's first.  Raises NOT_FOUND.
+
+    `rounds`: the plan for now and those that would follow, where the tiers were asked; `attended`:
+    some process carries out what is recorded.
+    """
     record = get_revision(state, identity=identity, now_ms=now_ms).metadata
     holds = [
         *_from_record(state, record, policy, now_ms),
         *_from_policy(record, policy, now_ms),
         *_from_damage(damage),
     ]
-    if plan is not None:
-        known = {hold["reason"] for hold in holds}
-        holds.extend(hold for hold in _from_plan(plan) if hold["reason"] not in known)
+    known = {hold["reason"] for hold in holds}
+    holds.extend(hold for hold in _from_plans(rounds) if hold["reason"] not in known)
+    if not attended and _is_unfinished(record):
+        holds.append(_hold("NoController", NOBODY))
     return {
         "apiVersion": views.API_VERSION,
         "kind": "Explanation",
         **views.name(identity),
         "summary": f"{_SUMMARIES[record.availability]}; residency {record.residency.name}",
         "holds": holds,
-        "observed": plan is not None,
+        "observed": bool(rounds),
     }
 
 
@@ -100,8 +113,27 @@ def _from_damage(damage: Iterable[DamagedReplica]) -> Iterable[doc.Hold]:
         yield _hold(Reason.WRONG_DIGEST.value, what)
 
 
-def _from_plan(plan: Plan) -> Iterable[doc.Hold]:
-    return (_hold(wait.reason.value, wait.what, wait.until_ms) for wait in plan.waits)
+def _from_plans(rounds: Sequence[Plan]) -> Iterable[doc.Hold]:
+    """What is waited for now, and what the steps that come before it would end at."""
+    waits = dict.fromkeys(wait for plan in (*rounds[:1], *rounds[-1:]) for wait in plan.waits)
+    return (_hold(wait.reason.value, wait.what, wait.until_ms) for wait in waits)
+
+
+def _is_unfinished(record: RevisionMetadata) -> bool:
+    return record.operation is not Operation.NONE or record.availability is Availability.DELETING
+
+
+def unattended(refusal: WeightError, record: RevisionMetadata) -> WeightError:
+    """The refusal, with what to do where work is recorded and no process carries it out."""
+    if not _is_unfinished(record):
+        return refusal
+    verb = _VERBS.get(record.operation, "delete")
+    return WeightError(
+        refusal.code,
+        refusal.what,
+        f"{refusal.why}; {NOBODY}",
+        f"start `weightctl run`, or `weightctl {verb} {record.identity} --wait`",
+    )
 
 
 def _hold(reason: str, what: str, until_ms: int | None = None) -> doc.Hold:

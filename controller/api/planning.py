@@ -63,6 +63,8 @@ class Planning:
     clock: Clock
     running: Controller | None = None
     """A running loop knows more: what was read back lately, and which tiers have settled."""
+    attended: bool = True
+    """Some process carries out what is recorded."""
 
     async def members(self, record: RevisionMetadata) -> Members:
         """The revision's members as the directory lists them."""

@@ -116,6 +116,7 @@ class File(_Params):
 PARAMS: dict[str, type[BaseModel]] = {
     "plan": Some,
     "explain": One,
+    "tensors": One,
     "tiers": Nothing,
     "health": Nothing,
     "evict": Change,

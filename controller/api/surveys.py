@@ -1,4 +1,4 @@
-"""Verbs that only look: plans, explanations, dry runs, the tier list.  Layer: api.
+"""Verbs that only look: plans, explanations, dry runs, tensors, the tier list.  Layer: api.
 
 The same functions answer for an open application and for a state directory that nobody holds.
 """
@@ -6,21 +6,29 @@ The same functions answer for an open application and for a state directory that
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING
 
 from weightctl.controller.api import explain as explaining
-from weightctl.controller.api import requests
-from weightctl.controller.api.planning import tier_list
+from weightctl.controller.api import requests, views
+from weightctl.controller.api.planning import TIER_DEADLINE_S, tier_list
 from weightctl.controller.api.supposing import Subject, Wish, subject, subjects
+from weightctl.controller.core.refusals import unavailable
+from weightctl.controller.errors import WeightError
+from weightctl.controller.weightstore.layout import SCALAR
+from weightctl.controller.weightstore.load import stored_manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
     from weightctl.controller.api import documents as doc
     from weightctl.controller.api.planning import Planning
+    from weightctl.controller.core.damage import DamagedReplica
     from weightctl.controller.core.identity import Identity
-    from weightctl.controller.core.observation import Members
+    from weightctl.controller.core.manifest import TensorDescriptor
+    from weightctl.controller.core.observation import Member, Members
+    from weightctl.controller.ports import Tier
     from weightctl.controller.store.reading import StoredState
 
 
@@ -56,6 +64,8 @@ async def survey(planning: Planning, verb: str, params: Mapping[str, Any]) -> do
         return await plan(planning, asked)
     if verb == "explain":
         return await explain(planning, asked)
+    if verb == "tensors":
+        return await tensors(planning, asked)
     return await dry_run(planning, verb, asked)
 
 
@@ -75,7 +85,8 @@ async def explain(planning: Planning, asked: requests.One) -> doc.Explanation:
         planning.policy,
         now_ms=planning.clock.wall_ms(),
         damage=found.damage,
-        plan=(await planning.as_it_stands(found))[0],
+        rounds=await planning.as_it_stands(found),
+        attended=planning.attended,
     )
 
 
@@ -86,4 +97,53 @@ async def dry_run(planning: Planning, verb: str, asked: requests.Change) -> doc.
         expected_generation=asked.expected_generation,
         target=asked.residency() if isinstance(asked, requests.Repair) else None,
     )
-    return await planning.dry_run(await planning.records.subject(asked.identity), wish)
+    found = await planning.records.subject(asked.identity)
+    try:
+        return await planning.dry_run(found, wish)
+    except WeightError as refusal:
+        if planning.attended:
+            raise
+        raise explaining.unattended(refusal, found.record) from None
+
+
+async def tensors(planning: Planning, asked: requests.One) -> doc.TensorList:
+    """The tensors of a published revision, by its manifest, which the first good replica gives."""
+    found = await planning.records.subject(asked.identity)
+    if not found.record.manifest.manifest_key:
+        raise unavailable(found.record)
+    manifest = await stored_manifest(
+        found.record,
+        await planning.members(found.record),
+        planning.tiers,
+        reports=_Known(found.damage),
+        deadline_s=TIER_DEADLINE_S,
+    )
+    return {
+        "apiVersion": views.API_VERSION,
+        "kind": "TensorList",
+        "items": [_tensor(item) for item in manifest.tensors],
+    }
+
+
+def _tensor(value: TensorDescriptor) -> doc.TensorFields:
+    scalar = value.layout_fingerprint == SCALAR
+    return {
+        "name": value.tensor_id,
+        "dtype": value.dtype,
+        "shape": [] if scalar else list(value.global_shape),
+        "sizeBytes": prod(value.global_shape) * value.itemsize,
+    }
+
+
+class _Known:
+    """Damage that is known; a survey writes down nothing."""
+
+    def __init__(self, damage: Sequence[DamagedReplica]) -> None:
+        self._damage = damage
+
+    def known(self) -> Sequence[DamagedReplica]:
+        """Replicas that are not read."""
+        return self._damage
+
+    async def confirm(self, tier: Tier, member: Member) -> None:
+        """Leave it to those who may write."""

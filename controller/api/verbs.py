@@ -9,10 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from weightctl.controller.api import requests, supposing, surveys, transfer, views
+from weightctl.controller.api.explain import unattended
 from weightctl.controller.api.supposing import Wish
 from weightctl.controller.api.waiting import wait_for
+from weightctl.controller.core.identity import parse_identity
 from weightctl.controller.core.records import Availability
 from weightctl.controller.core.refusals import instant, invalid
+from weightctl.controller.errors import ErrorCode, WeightError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -32,6 +35,17 @@ async def handle(app: App, verb: str, params: Mapping[str, Any], emit: Emit) -> 
     if verb in _SURVEYS or (isinstance(asked, requests.Change) and asked.dry_run):
         return await surveys.survey(app.planning(), verb, params)
     return cast("doc.Document", await _HANDLERS[verb](app, asked, emit))
+
+
+async def handle_alone(app: App, verb: str, params: Mapping[str, Any], emit: Emit) -> doc.Document:
+    """`handle` for the only process that holds the state: nobody else works on what is recorded."""
+    try:
+        return await handle(app, verb, params, emit)
+    except WeightError as refusal:
+        if refusal.code not in {ErrorCode.BUSY, ErrorCode.NOT_READY} or "identity" not in params:
+            raise
+        record = await _record(app, parse_identity(params["identity"]))
+        raise unattended(refusal, record) from None
 
 
 # --- changes of a revision ------------------------------------------------------------------------
@@ -180,7 +194,7 @@ async def _record(app: App, identity: Identity) -> RevisionMetadata:
     return (await app.store.get(identity=identity)).metadata
 
 
-_SURVEYS = frozenset({"plan", "explain", "tiers"})
+_SURVEYS = frozenset({"plan", "explain", "tensors", "tiers"})
 
 _HANDLERS: dict[str, Handler] = {
     "evict": evict,

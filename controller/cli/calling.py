@@ -108,12 +108,12 @@ def _here(
     *,
     loop: bool,
 ) -> doc.Document:
-    from weightctl.controller.api.verbs import handle
+    from weightctl.controller.api.verbs import handle_alone
     from weightctl.controller.wiring import open_app
 
     async def main() -> doc.Document:
         async with open_app(config, loop=loop) as app:
-            return await handle(app, verb, params, emit)
+            return await handle_alone(app, verb, params, emit)
 
     return run_async(main)
 

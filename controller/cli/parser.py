@@ -102,6 +102,9 @@ def _ask(grammar: Grammar) -> None:
         "describe", "reads:describe", "show a revision with members, leases, operations, evidence"
     )
     _identity(describe)
+    describe.add_argument(
+        "--tensors", action="store_true", help="list its tensors instead, as its manifest says"
+    )
     describe.add_argument("--limit", type=int, default=20, help="members shown (default: 20)")
     explain = grammar.verb("explain", "reads:explain", "say what holds a revision, until when")
     _identity(explain)

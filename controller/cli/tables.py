@@ -20,6 +20,7 @@ _GOOD = frozenset({"READY", "converged", "ok", "HOT", "COLD"})
 _BAD = frozenset({"DEGRADED", "lost", "FAILED", "blocked", "ABSENT"})
 _CODES = {True: "\x1b[32m", False: "\x1b[31m"}
 _HIDDEN = frozenset({"apiVersion", "kind"})
+_LABELS = {"observed": "tiersAsked"}
 _IDENTITY_PARTS = ("tenantId", "namespace", "resourceId", "revision", "weightGeneration")
 
 
@@ -99,7 +100,7 @@ def _is_plain(value: object) -> bool:
 
 
 def _label(key: str) -> str:
-    key = key.removesuffix("Ms")
+    key = _LABELS.get(key, key).removesuffix("Ms")
     return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in key).strip()
 
 
@@ -245,6 +246,12 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
         ("DAMAGED IN", _of("tier")),
         ("READ BACK", _time("atMs")),
         ("FOUND", lambda row: row["foundSha256"][:16]),
+    ),
+    "TensorList": (
+        ("TENSOR", _of("name")),
+        ("DTYPE", _of("dtype")),
+        ("SHAPE", lambda row: "x".join(map(str, row["shape"])) or "scalar"),
+        ("SIZE", _size("sizeBytes")),
     ),
     "holds": (("REASON", _of("reason")), ("WHAT", _of("what")), ("UNTIL", _time("untilMs"))),
     "steps": (

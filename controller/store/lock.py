@@ -20,6 +20,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from weightctl.controller.core.refusals import instant
 from weightctl.controller.errors import StateDirectoryError, StateDirectoryHeldError
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class DirectoryLock:
         with _held_guard:
             key = (status.st_dev, status.st_ino)
             if key in _held:
-                raise _held_by(os.getpid(), self._folder, "this process opened it already")
+                raise _held_by(os.getpid(), self._folder, "")
             _held[key] = self._folder
             self._key = key
 
@@ -108,6 +109,22 @@ class DirectoryLock:
         os.ftruncate(self._fd, len(text))
 
 
+def holder_of(folder: Path) -> int:
+    """The pid of the process that holds the directory now, 0 when none does; changes nothing."""
+    try:
+        status = folder.stat()
+        with _held_guard:
+            if (status.st_dev, status.st_ino) in _held:  # our own close below would drop the lock
+                return os.getpid()
+        fd = os.open(folder / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return 0
+    try:
+        return _holder(fd)[0]
+    finally:
+        os.close(fd)
+
+
 def _holder(fd: int) -> tuple[int, str]:
     """The pid that the kernel names (0: nobody now) and what the holder wrote about itself."""
     asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
@@ -125,9 +142,18 @@ def _held_by(pid: int, folder: Path, detail: str) -> StateDirectoryHeldError:
     return StateDirectoryHeldError(
         pid,
         f"state directory {folder} is in use",
-        f"StateDirectoryHeld: process {pid} holds it ({detail})",
+        f"StateDirectoryHeld: process {pid} holds it{_told(detail)}",
         f"stop process {pid}, or give another directory; commands that only ask work beside it",
     )
+
+
+def _told(text: str) -> str:
+    """What the holder wrote about itself, in words; nothing where it is not readable."""
+    try:
+        who = json.loads(text)
+        return f" on {who['host']} since {instant(int(who['startedMs']))}"
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 def _unusable(folder: Path, error: OSError) -> StateDirectoryError:

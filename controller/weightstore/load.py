@@ -21,7 +21,7 @@ from weightctl.controller.ports import PIECE_BYTES
 from weightctl.controller.weightstore.damage import DamageReports
 from weightctl.controller.weightstore.lease_keeper import held_lease
 from weightctl.controller.weightstore.mover import LoadReport, Mover
-from weightctl.controller.weightstore.replicas import Replicas
+from weightctl.controller.weightstore.replicas import Replicas, Reports
 from weightctl.controller.weightstore.targets import (
     Into,
     IntoArrays,
@@ -104,30 +104,55 @@ class Loader:
         return report
 
     async def _manifest(self, record: RevisionMetadata, members: Members) -> StoredWeightManifest:
-        """The checked manifest from the first replica that is right (CONTRACT 8.5)."""
-        key = record.manifest.manifest_key
-        member = _select(record, members, {key: 1})[0]
-        if member.size_bytes > MANIFEST_BYTES_MAX:
-            raise _not_held(record, key, f"it has {member.size_bytes} bytes")
-
-        async def read(tier: Tier) -> StoredWeightManifest:
-            raw = await _read_whole(tier, member, self.limits.get(tier.profile.name))
-            return await to_thread.run_sync(read_manifest, record, raw)
-
-        return await (await self._look(record, [member])).from_best(member, read)
+        return await stored_manifest(
+            record,
+            members,
+            self.tiers,
+            reports=self._reports(record),
+            deadline_s=self.options.observe_deadline_s,
+            limits=self.limits,
+        )
 
     async def _look(self, record: RevisionMetadata, members: Sequence[Member]) -> Replicas:
-        deadline_s = self.options.observe_deadline_s
-        reports = DamageReports(
+        replicas = Replicas(members, self._reports(record))
+        await replicas.look(self.tiers, self.options.observe_deadline_s)
+        return replicas
+
+    def _reports(self, record: RevisionMetadata) -> DamageReports:
+        return DamageReports(
             store=self.store,
             clock=self.clock,
             group_id=record.manifest.payload_group_id,
-            deadline_s=deadline_s,
+            deadline_s=self.options.observe_deadline_s,
             limits=self.limits,
         )
-        replicas = Replicas(members, reports)
-        await replicas.look(self.tiers, deadline_s)
-        return replicas
+
+
+async def stored_manifest(
+    record: RevisionMetadata,
+    members: Members,
+    tiers: Sequence[Tier],
+    *,
+    reports: Reports,
+    deadline_s: float,
+    limits: Mapping[str, Limiter] | None = None,
+) -> StoredWeightManifest:
+    """The checked manifest from the first replica that is right (CONTRACT 8.5).
+
+    Raises IntegrityError, NothingReadableError, ManifestError.
+    """
+    key = record.manifest.manifest_key
+    member = _select(record, members, {key: 1})[0]
+    if member.size_bytes > MANIFEST_BYTES_MAX:
+        raise _not_held(record, key, f"it has {member.size_bytes} bytes")
+
+    async def read(tier: Tier) -> StoredWeightManifest:
+        raw = await _read_whole(tier, member, (limits or {}).get(tier.profile.name))
+        return await to_thread.run_sync(read_manifest, record, raw)
+
+    replicas = Replicas([member], reports)
+    await replicas.look(tiers, deadline_s)
+    return await replicas.from_best(member, read)
 
 
 def _wanted(manifest: StoredWeightManifest, request: LoadRequest) -> Sequence[TensorSlice]:

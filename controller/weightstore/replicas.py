@@ -8,7 +8,7 @@ reported before the next is tried.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from weightctl.controller.core.damage import mark_damaged, suspects
 from weightctl.controller.core.identity import text_bytes
@@ -20,9 +20,9 @@ from weightctl.controller.weightstore.primitives import as_members, observe
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from weightctl.controller.core.damage import DamagedReplica
     from weightctl.controller.core.observation import Member
     from weightctl.controller.ports import Tier
-    from weightctl.controller.weightstore.damage import DamageReports
 
 Result = TypeVar("Result")
 _TO_BRING_BACK = (
@@ -31,10 +31,20 @@ _TO_BRING_BACK = (
 )
 
 
+class Reports(Protocol):
+    """What is known to be damaged, and who is told of more."""
+
+    def known(self) -> Sequence[DamagedReplica]:
+        """Replicas that are known to be damaged."""
+
+    async def confirm(self, tier: Tier, member: Member) -> None:
+        """Have it judged whether the tier's replica is damaged."""
+
+
 class Replicas:
     """One look at some members of a group, in every tier."""
 
-    def __init__(self, members: Sequence[Member], reports: DamageReports) -> None:
+    def __init__(self, members: Sequence[Member], reports: Reports) -> None:
         self.members = sorted(members, key=lambda member: text_bytes(member.key))
         self._reports = reports
         self._index = {member.key: index for index, member in enumerate(self.members)}
@@ -94,10 +104,10 @@ class Replicas:
                 if isinstance(error, IntegrityError):
                     await self.report(tier, member)
         failures += self._known_damage(member)
-        for error in failures:
-            if isinstance(error, IntegrityError):
-                error.todo = _TO_BRING_BACK
-                raise error
+        for failure in failures:
+            if isinstance(failure, IntegrityError):
+                failure.todo = _TO_BRING_BACK
+                raise failure
         raise self._nothing_readable(member, failures)
 
     def _nothing_readable(

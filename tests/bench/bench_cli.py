@@ -53,7 +53,7 @@ def main() -> None:
             "`weightctl --help`": (weightctl, "--help"),
             "`weightctl list`": (weightctl, "list", *where),
             "`weightctl get`": (weightctl, "get", IDENTITY, *where),
-            "`weightctl explain`": (weightctl, "explain", IDENTITY, *where),
+            "`weightctl describe`": (weightctl, "describe", IDENTITY, *where),
         }
         bare, *ours = fastest_ms([PYTHON, *commands.values()])
     peer = f"bare Python {bare:.0f} ms"

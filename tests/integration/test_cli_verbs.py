@@ -457,7 +457,6 @@ QUESTIONS = (
     ("get", IDENTITY),
     ("list",),
     ("describe", IDENTITY),
-    ("explain", IDENTITY),
     ("keys", IDENTITY),
     ("lease", "list"),
     ("oplog", "show"),

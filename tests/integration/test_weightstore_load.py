@@ -40,7 +40,7 @@ from weightctl.controller.weightstore.targets import (
 
 
 @asynccontextmanager
-async def published(folder: Path, **options: int) -> AsyncIterator[Rig]:
+async def published(folder: Path, **options: Any) -> AsyncIterator[Rig]:
     """Open a rig whose model is imported."""
     async with rig(folder, **options) as parts:
         await parts.weights.put(IDENTITY, parts.source)

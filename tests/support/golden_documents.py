@@ -129,7 +129,7 @@ def documents() -> list[Any]:
         reads.list_all(state, page_token="", limit=1, now_ms=NOW_MS),
         views.lease(LEASE, live=True),
         reads.leases(state, IDENTITY, NOW_MS + 60_000),
-        explain.explain(state, IDENTITY, Policy(paused=True), now_ms=NOW_MS, plan=plan(held)),
+        explain.explain(state, IDENTITY, Policy(paused=True), now_ms=NOW_MS, rounds=(plan(held),)),
         views.plan(IDENTITY, purpose(busy), forecast(held)),
         views.plan(
             IDENTITY,

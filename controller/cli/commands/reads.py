@@ -1,6 +1,7 @@
 """Verbs that only ask: answered from the state directory, without a lock, in little time.
 
-Layer: cli.  Nothing here imports an event loop; a test holds that.
+Layer: cli.  Nothing here imports an event loop, a test holds that, but for the two that ask the
+tiers: `explain` and `describe --tensors`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weightctl.controller.api import client, reads, views
+from weightctl.controller.api import reads, views
+from weightctl.controller.cli.calling import survey
 from weightctl.controller.cli.exit_codes import ExitCode
 from weightctl.controller.cli.settings import load_config
 from weightctl.controller.clock import SystemClock
@@ -56,8 +58,11 @@ def list_(args: argparse.Namespace, console: Console) -> int:
 
 
 def describe(args: argparse.Namespace, console: Console) -> int:
-    """Show all that is held about one revision."""
+    """Show all that is held about one revision, or with `--tensors` what its manifest names."""
     identity = parse_identity(args.identity)
+    if args.tensors:
+        console.document(survey(args, console, "tensors", {"identity": str(identity)}))
+        return ExitCode.OK
     with _stored(args, console) as stored:
         document = reads.describe(stored, identity, limit=args.limit, now_ms=_now_ms())
         console.document(document)
@@ -65,26 +70,9 @@ def describe(args: argparse.Namespace, console: Console) -> int:
 
 
 def explain(args: argparse.Namespace, console: Console) -> int:
-    """Say what holds a revision; a running controller adds what the tiers say."""
-    identity = parse_identity(args.identity)
-    config = load_config(args)
-    connection = client.connect(config.state_dir)
-    if connection is not None:
-        params = {"identity": str(identity)}
-        console.document(client.request(connection, "explain", params, lambda _: None))
-        return ExitCode.OK
-    from weightctl.controller.api import explain as api
-
-    with _stored(args, console) as stored:
-        record = stored.state.metadata.get(identity)
-        document = api.explain(
-            stored.state,
-            identity,
-            config.policy(),
-            now_ms=_now_ms(),
-            damage=() if record is None else stored.damage(record.manifest.payload_group_id),
-        )
-    console.document(document)
+    """Say what holds a revision and what it waits for; asks the tiers."""
+    params = {"identity": str(parse_identity(args.identity))}
+    console.document(survey(args, console, "explain", params))
     return ExitCode.OK
 
 
