@@ -8,6 +8,7 @@ its contract throughout.  Without a fault the wrapper changes nothing.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import Any, Self, TypeVar
 
 import anyio
 
+from weightctl.adapters.conformance.readers import PassingReader, hurt
 from weightctl.adapters.conformance.views import PastViews
 from weightctl.controller.core.observation import (
     Member,
@@ -146,7 +148,7 @@ class FaultyTier:
         spawn: Callable[[Coroutine[Any, Any, None]], object],
         detached: bool = False,
         foreign: Tier | None = None,
-        damage: Callable[[Member, str], None] = lambda member, kind: None,
+        damage: Callable[[Member, str], None] | None = None,
     ) -> None:
         self._inner = inner
         self._next_fault = next_fault
@@ -240,7 +242,8 @@ class FaultyTier:
         """As the port, with what goes wrong on the way, in the answer and with the bytes."""
         fault = self._fault(Call.STORE)
         if fault is not None and fault.kind in (Kind.NO_SPACE, Kind.FLIP):
-            batch = [_hurt(item, fault) for item in batch]
+            full = fault.amount if fault.kind == Kind.NO_SPACE else None
+            batch = [hurt(item, full) for item in batch]
 
         async def run(part: Sequence[StoreItem]) -> Sequence[Outcome]:
             return await self._inner.store(part, fence, limit=limit)
@@ -248,7 +251,7 @@ class FaultyTier:
         outcomes = await self._batch(fault, batch, run)
         if fault is not None and fault.kind in (Kind.TORN, Kind.ROT):
             for item, outcome in zip(batch, outcomes, strict=False):
-                if isinstance(outcome, Done):
+                if isinstance(outcome, Done) and self._damage is not None:
                     self._damage(item.member, fault.kind)
         return outcomes
 
@@ -312,9 +315,9 @@ class FaultyTier:
     async def _open(self, member: Member) -> AsyncIterator[RangedReader]:
         await self._way(self._fault(Call.OPEN), _nothing)
         async with self._inner.open(member) as reader:
-            yield _Reader(reader, self)
+            yield PassingReader(reader, self._read)
 
-    async def read(self, run: Callable[[], Awaitable[None]], buffer: memoryview) -> None:
+    async def _read(self, run: Callable[[], Awaitable[None]], buffer: memoryview) -> None:
         """One piece for an opened replica."""
         fault = self._fault(Call.READ)
         await self._way(fault, run)
@@ -359,10 +362,8 @@ async def _nothing() -> None:
 async def _later(clock: Clock, seconds: float, run: Callable[[], Awaitable[object]]) -> None:
     """Carry out, after a while, what nobody waits for any more."""
     await clock.sleep(seconds)
-    try:
+    with contextlib.suppress(Exception):  # there is nobody whom it could be told
         await run()
-    except Exception:  # noqa: BLE001, S110 - there is nobody whom it could be told
-        pass
 
 
 async def _answered(run: Callable[[], Awaitable[T]], answer: asyncio.Future[T]) -> None:
@@ -374,50 +375,3 @@ async def _answered(run: Callable[[], Awaitable[T]], answer: asyncio.Future[T]) 
         return
     if not answer.done():
         answer.set_result(result)
-
-
-def _hurt(item: StoreItem, fault: Fault) -> StoreItem:
-    """The item with a source whose bytes go wrong."""
-
-    @asynccontextmanager
-    async def opened() -> AsyncIterator[RangedReader]:
-        async with item.open_source() as reader:
-            yield _HurtReader(reader, fault)
-
-    return StoreItem(member=item.member, open_source=opened)
-
-
-class _Reader:
-    """A reader each piece of which passes through the wrapper."""
-
-    def __init__(self, inner: RangedReader, tier: FaultyTier) -> None:
-        self._inner = inner
-        self._tier = tier
-        self.size_bytes = inner.size_bytes
-        self.instance_id = inner.instance_id
-
-    async def read_into(self, offset: int, buffer: memoryview) -> None:
-        await self._tier.read(partial(self._inner.read_into, offset, buffer), buffer)
-
-    def fileno(self) -> int | None:
-        return None
-
-
-class _HurtReader:
-    """Flips a bit, or finds the medium full at a byte."""
-
-    def __init__(self, inner: RangedReader, fault: Fault) -> None:
-        self._inner = inner
-        self._fault = fault
-        self.size_bytes = inner.size_bytes
-        self.instance_id = inner.instance_id
-
-    async def read_into(self, offset: int, buffer: memoryview) -> None:
-        if self._fault.kind == Kind.NO_SPACE and offset + len(buffer) > self._fault.amount:
-            raise CapacityError(offset + len(buffer), int(self._fault.amount), "injected")
-        await self._inner.read_into(offset, buffer)
-        if self._fault.kind == Kind.FLIP and len(buffer):
-            buffer[0] ^= 1
-
-    def fileno(self) -> int | None:
-        return None

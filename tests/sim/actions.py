@@ -50,9 +50,7 @@ def _subject(world: "World", action: Action) -> Subject:
 
 
 async def _leader(world: "World") -> Process:
-    while (leader := world.leader) is None:
-        await asyncio.sleep(0.5)
-    return leader
+    return await world.some_leader()
 
 
 async def _record(world: "World", action: Action) -> tuple[Process, Subject, RevisionMetadata]:
@@ -92,14 +90,15 @@ async def import_revision(world: "World", action: Action) -> None:
         StoreItem(member=member, open_source=source_of(subject.data[key]))
         for key, member in subject.members.items()
     ]
-    for _ in range(3):
-        for tier in tiers:
-            await tier.store(batch, fence)
-        if action.amount == 2:
-            return
-        group = await _look(leader, subject)
-        if all(group.readable):
-            break
+    for tier in tiers:
+        await tier.store(batch, fence)
+    if action.amount == 2:
+        return
+    group = await _look(leader, subject)
+    for _ in range(2):
+        if not all(group.readable):
+            await tiers[0].store(batch, fence)
+            group = await _look(leader, subject)
     await store.commit_import(
         identity=subject.identity,
         expected_metadata_generation=record.metadata_generation,

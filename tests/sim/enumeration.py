@@ -7,9 +7,10 @@ without the incident: then every call has been hit.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from tests.sim.report import Report
 from tests.sim.scenarios import OPERATIONS
 from tests.sim.script import COMMIT, TIERS, Crash, Script
-from tests.sim.world import Report, simulate
+from tests.sim.world import simulate
 from weightctl.adapters.conformance.faults import ERRORS, Call, Fault, Kind
 
 _PRIMITIVES = (Call.STORE, Call.DROP, Call.QUARANTINE, Call.VERIFY)

@@ -8,7 +8,7 @@ busy without time passing is found out by a bound on the steps within one instan
 import asyncio
 import heapq
 import itertools
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from random import Random
 from typing import Any
 
@@ -83,7 +83,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._ready = _Ready(self, seed)
         self._now_s = 1000.0
         self._instant_steps = 0
-        self.set_task_factory(_new_task)
+        self.set_task_factory(_new_task)  # type: ignore[arg-type]
 
     def time(self) -> float:
         """Virtual seconds."""
@@ -97,20 +97,20 @@ class SimLoop(asyncio.BaseEventLoop):
         if not self._ready:
             self._pass_time()
         handle = self._ready.pop()
-        if handle._cancelled:  # type: ignore[attr-defined]
+        if handle._cancelled:
             return
         self.steps += 1
         self._instant_steps += 1
         if self._instant_steps > STEPS_PER_INSTANT_MAX:
             raise BusyLoopError(f"{self._instant_steps} steps at {self._now_s}: {handle!r}")
-        handle._run()  # type: ignore[attr-defined]
+        handle._run()
         if self._scheduled and self._scheduled[0].when() <= self._now_s:
             self._ring()
 
     def _pass_time(self) -> None:
         scheduled = self._scheduled
-        while scheduled and scheduled[0]._cancelled:  # type: ignore[attr-defined]
-            heapq.heappop(scheduled)._scheduled = False  # type: ignore[attr-defined]
+        while scheduled and scheduled[0]._cancelled:
+            heapq.heappop(scheduled)
         if not scheduled:
             raise BusyLoopError("nothing will ever happen again")
         self._now_s = max(self._now_s, scheduled[0].when())
@@ -121,8 +121,7 @@ class SimLoop(asyncio.BaseEventLoop):
         scheduled = self._scheduled
         while scheduled and scheduled[0].when() <= self._now_s:
             handle = heapq.heappop(scheduled)
-            handle._scheduled = False  # type: ignore[attr-defined]
-            if not handle._cancelled:  # type: ignore[attr-defined]
+            if not handle._cancelled:
                 self._ready.append(handle)
 
     def _process_events(self, event_list: object) -> None:
@@ -130,16 +129,6 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _write_to_self(self) -> None:
         """Nobody waits outside."""
-
-    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:
-        """No thread: what would run in one runs here and now."""
-        del executor
-        future = self.create_future()
-        try:
-            future.set_result(func(*args))
-        except Exception as error:  # noqa: BLE001 - it is the caller's
-            future.set_exception(error)
-        return future
 
 
 def _new_task(

@@ -1,13 +1,12 @@
 """What the simulated tiers hold: reference media that tell whoever watches of every change."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Protocol
 
 from weightctl.adapters.conformance.reference import Name, ReferenceMedium, ReferenceTier, Stored
 from weightctl.controller.core.observation import Member
-from collections.abc import Sequence
-
 from weightctl.controller.ports import DropItem, Fence, Outcome
 
 

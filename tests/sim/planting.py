@@ -60,7 +60,8 @@ def _function(at: str) -> FunctionType:
         found = inspect.getattr_static(found, name)
     while not isinstance(found, FunctionType):
         found = getattr(found, "__wrapped__", None) or found.__func__
-    return inspect.unwrap(found)  # type: ignore[return-value]
+    function: FunctionType = inspect.unwrap(found)
+    return function
 
 
 def _compiled(at: str, source: str, function: FunctionType) -> CodeType:

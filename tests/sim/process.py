@@ -164,10 +164,11 @@ class Process:
         reconcile, ask, report = reconciler.reconcile, reconciler.ask, reconciler._report
 
         def reported(done: PassReport) -> None:
-            record, plan = done.record, done.plan
+            record, made = done.record, done.plan
             self.world.seen.add(("state", record.availability.name, record.operation.name))
-            for part in () if plan is None else (*plan.steps, *plan.waits):
-                self.world.seen.add(("reason", str(part.reason)))
+            if made is not None:
+                self.world.seen.update(("reason", str(step.reason)) for step in made.steps)
+                self.world.seen.update(("reason", str(wait.reason)) for wait in made.waits)
             for outcome in done.tally.reasons:
                 self.world.seen.add(("outcome", outcome))
             report(done)

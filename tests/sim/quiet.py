@@ -40,8 +40,9 @@ async def come_to_rest(world: "World") -> None:
     """End all faults, then see the world converge and stay."""
     await _end_faults(world)
     world.over_s = world.loop.time()
-    while world.background or world.acting or _passes_since_before(world, world.over_s):
-        await asyncio.sleep(0.5)
+    await world.until(
+        lambda: not (world.background or world.acting or _passes_since_before(world, world.over_s))
+    )
     measure = Measure(world)
     world.measure_now, world.count_attempts = measure.changed, measure.attempted  # type: ignore[method-assign]
     until_s = world.loop.time() + FIXED_WAITS_S + STEP_S * measure.total()
@@ -71,8 +72,7 @@ async def _end_faults(world: "World") -> None:
     leader = world.leader
     if leader is not None and not leader.store.healthy:
         leader.kill()
-    while (leader := world.leader) is None:
-        await asyncio.sleep(0.5)
+    leader = await world.some_leader()
     leader.controller.set_policy(world.policy)
 
 

@@ -129,4 +129,4 @@ CORNERS: Mapping[str, Script] = {
 }  # fmt: skip
 """What chance seldom meets."""
 
-SCENARIOS: Mapping[str, Script] = OPERATIONS | CORNERS
+SCENARIOS: Mapping[str, Script] = {**OPERATIONS, **CORNERS}

@@ -25,11 +25,15 @@ class Crash(StrEnum):
 
 COMMIT = "disk.commit"
 JOURNAL_FAULTS = tuple(Crash)
-LOOK = (Kind.UNKNOWN, Kind.STALE, Kind.EMPTY, Kind.WRONG_EPOCH, Kind.FOREIGN, Kind.CUT)
-LOOK += (Kind.SURPLUS,)
 WAY = (Kind.LOSE_REQUEST, Kind.LOSE_ANSWER, Kind.DELAY, Kind.ERROR, Kind.FAIL_AFTER)
-BATCH = (Kind.LATE, Kind.DOUBLE, Kind.PART, Kind.CUT, Kind.SURPLUS, Kind.SHUFFLE, Kind.BUSY)
-BATCH += (Kind.FALSE_DONE,)
+LOOK = (
+    *(Kind.UNKNOWN, Kind.STALE, Kind.EMPTY, Kind.WRONG_EPOCH, Kind.FOREIGN),
+    *(Kind.CUT, Kind.SURPLUS),
+)
+BATCH = (
+    *(Kind.LATE, Kind.DOUBLE, Kind.PART, Kind.CUT, Kind.SURPLUS),
+    *(Kind.SHUFFLE, Kind.BUSY, Kind.FALSE_DONE),
+)
 BYTES = (Kind.NO_SPACE, Kind.FLIP, Kind.TORN, Kind.ROT)
 FAULTS: Mapping[Call, tuple[str, ...]] = {
     Call.OBSERVE: (*WAY, *LOOK),

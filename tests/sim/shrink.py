@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from tests.sim.report import Report
 from tests.sim.script import Script
-from tests.sim.world import Report, simulate
+from tests.sim.world import simulate
 
 Item = TypeVar("Item")
 RUNS_MAX = 250
@@ -30,17 +31,20 @@ def shrink(script: Script, report: Report) -> tuple[Script, Report]:
     used = tuple(item for item in script.incidents if (item[0], item[1]) in report.used)
     if fails(replace(script, incidents=used)):
         script = replace(script, incidents=used)
-    while True:
+    before = None
+    while script != before and runs <= RUNS_MAX:
         before = script
-        incidents = _fewer(
-            script.incidents, lambda kept: fails(replace(before, incidents=tuple(kept)))
-        )
-        script = replace(script, incidents=tuple(incidents))
-        halfway = script
-        actions = _fewer(script.actions, lambda kept: fails(replace(halfway, actions=tuple(kept))))
-        script = replace(script, actions=tuple(actions))
-        if script == before or runs > RUNS_MAX:
-            return script, best
+        script = _with_fewer(script, "incidents", fails)
+        script = _with_fewer(script, "actions", fails)
+    return script, best
+
+
+def _with_fewer(script: Script, field: str, fails: Callable[[Script], bool]) -> Script:
+    def having(items: Sequence[Any]) -> Script:
+        changes: dict[str, Any] = {field: tuple(items)}
+        return replace(script, **changes)
+
+    return having(_fewer(getattr(script, field), lambda items: fails(having(items))))
 
 
 def _fewer(items: Sequence[Item], fails: Callable[[Sequence[Item]], bool]) -> Sequence[Item]:

@@ -11,9 +11,11 @@ from collections import Counter
 import pytest
 
 from tests.sim.scenarios import SCENARIOS
-from tests.sim.script import generate
+from tests.sim.script import Action, Script, Setting, TierSpec, generate
 from tests.sim.shrink import shrink, told
 from tests.sim.world import simulate
+from weightctl.adapters.conformance.faults import Fault
+from weightctl.controller.runtime.removing import Remover
 
 pytestmark = pytest.mark.usefixtures("simulated")
 
@@ -72,18 +74,14 @@ def test_a_history_is_the_same_in_another_process() -> None:
 
 
 def test_a_script_is_python_text() -> None:
-    import tests.sim.script as names  # noqa: PLC0415
-
     script = generate(5)
-    scope = {name: getattr(names, name) for name in ("Script", "Setting", "TierSpec", "Action")}
-    assert eval(repr(script), {**scope, "Fault": names.Fault}) == script
+    names = (Script, Setting, TierSpec, Action, Fault)
+    assert eval(repr(script), {name.__name__: name for name in names}) == script
 
 
 def test_shrinking_keeps_the_rule_that_broke_and_little_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from weightctl.controller.runtime.removing import Remover  # noqa: PLC0415
-
     monkeypatch.setattr(Remover, "_check_leases", lambda *_: None)
     monkeypatch.setattr("weightctl.controller.store.evidence.EvidenceBook.record", _no_record)
     seed = next(seed for seed in range(100) if simulate(generate(seed)).oracle)

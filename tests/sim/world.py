@@ -8,15 +8,15 @@ import asyncio
 import logging
 import zlib
 from collections import Counter
-from collections.abc import Coroutine
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine
 from functools import partial
 from random import Random
 from typing import Any
 
 import anyio
 
-from tests.sim.actions import ACTIONS, perform
+from tests.sim.actions import perform
+from tests.sim.bounds import policy_of, settings_of
 from tests.sim.clock import SimClock
 from tests.sim.disk import Disk
 from tests.sim.judge import Judge
@@ -25,76 +25,18 @@ from tests.sim.loop import BusyLoopError, SimLoop, run_simulated
 from tests.sim.media import Recorder, SimMedium, is_good
 from tests.sim.process import PASS, Process
 from tests.sim.quiet import come_to_rest
+from tests.sim.report import Report
 from tests.sim.script import LIES, Place, Script
-from tests.sim.subjects import Subject, new_subject
+from tests.sim.subjects import new_subject
 from weightctl.adapters.conformance.faults import Call, Fault, FaultyTier
 from weightctl.adapters.conformance.reference import Name
-from weightctl.controller.core.backoff import Backoff
 from weightctl.controller.core.identity import Identity
 from weightctl.controller.core.observation import Member
-from weightctl.controller.core.policy import Policy
 from weightctl.controller.errors import InvariantViolationError, WeightctlError
-from weightctl.controller.runtime.admission import TierLimits
-from weightctl.controller.runtime.observer import ObserverOptions
-from weightctl.controller.runtime.settings import ExecutorOptions, ResyncOptions, RuntimeSettings
-from weightctl.controller.runtime.workqueue import QueueOptions
 
 RESTART_S = 2.0
 UNDER_WAY_S_MAX = 50.0
 """Nothing stays under way in a network for longer."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """What became of one script."""
-
-    oracle: str = ""
-    """Name of the broken rule; empty when none broke."""
-    detail: str = ""
-    fired: Counter[str]
-    """Incidents that happened, by call and kind."""
-    used: frozenset[Place]
-    """Where they happened."""
-    actions: Counter[str]
-    reached: Counter[str]
-    """How often each place was reached."""
-    seen: frozenset[tuple[str, ...]]
-    """States of records, and reasons of plans."""
-    digest: int
-    """Of everything that happened, in order."""
-    steps: int
-    passes: int
-    virtual_s: float
-    exempt: int = 0
-    trace: tuple[str, ...] = ()
-
-    @property
-    def incidents(self) -> int:
-        return self.fired.total()
-
-
-class ViolationError(BaseException):
-    """Ends a run at once."""
-
-
-def settings_of(concurrency: int) -> RuntimeSettings:
-    """Small bounds, so that a small world reaches all of them."""
-    return RuntimeSettings(
-        slots=3,
-        queue=QueueOptions(backoff=Backoff(base_s=0.2, max_s=8.0)),
-        observer=ObserverOptions(deadline_s=2.0, capacity_age_s=0.5),
-        executor=ExecutorOptions(
-            batch_members_max=2, batches_at_once=2, deadline_s=6.0, slowest_bytes_per_s=1e9
-        ),
-        resync=ResyncOptions(working_s=10.0, published_s=20.0, leases_s=3.0, chunk=2),
-        tiers={
-            name: TierLimits(concurrency=concurrency) for name in ("mem", "disk", "far", "pool")
-        },
-        wait_max_s=20.0,
-        park_s=20.0,
-        stuck_after_s=60.0,
-        drain_s=5.0,
-    )
 
 
 class World:
@@ -109,14 +51,7 @@ class World:
         self.script = script
         self.keep_trace = keep_trace
         self.specs = {spec.name: spec for spec in setting.tiers}
-        self.policy = Policy(
-            cold_copies=setting.cold_copies,
-            evidence_max_age_s=25.0,
-            settle_s=4.0,
-            mass_change_share=0.4,
-            import_abandon_ms=40_000,
-            pass_members_max=3,
-        )
+        self.policy = policy_of(setting.cold_copies)
         self.settings = settings_of(self.concurrency)
         self.subjects = {
             subject.identity: subject
@@ -254,6 +189,20 @@ class World:
         """The process that can be asked for something now."""
         return next((process for process in reversed(self.processes) if process.ready), None)
 
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for something; looking costs nothing on virtual time."""
+        while True:
+            if condition():
+                return
+            await asyncio.sleep(0.5)
+
+    async def some_leader(self) -> Process:
+        """The process that can be asked, as soon as there is one."""
+        await self.until(lambda: self.leader is not None)
+        leader = self.leader
+        assert leader is not None
+        return leader
+
     def killed(self, process: Process) -> None:
         """A process has died; somebody starts it again."""
         for task in self._local.pop(process.number, set()):
@@ -309,7 +258,7 @@ class World:
         self.note(f"{place} {number}")
         fault = self._incidents.get((place, number)) if self.faulty else None
         if fault is not None:
-            self.fired[f"{place.split('.')[-1]}:{fault.kind}"] += 1
+            self.fired[f"{place.rpartition('.')[2]}:{fault.kind}"] += 1
             self.used.add((place, number))
             self.note(f"  {fault.kind} {fault.amount}")
         return fault
@@ -416,6 +365,3 @@ class World:
 def simulate(script: Script, *, keep_trace: bool = False) -> Report:
     """Run a script."""
     return World(script, keep_trace=keep_trace).run()
-
-
-__all__ = ["ACTIONS", "Report", "Subject", "World", "simulate"]
