@@ -197,9 +197,10 @@ async def test_a_member_with_a_field_of_a_wrong_type_is_invalid(tmp_path: Path, 
     async with opened(tmp_path) as store:
         await begin(store, ID)
         for value in (None, 2.0, [], object()):
+            member = changed(payload(ID), name, value)
             await refused(
                 ErrorCode.INVALID_ARGUMENT,
-                lambda: store.directory.register(ID, [changed(payload(ID), name, value)]),  # noqa: B023
+                lambda: store.directory.register(ID, [member]),  # noqa: B023
             )
 
 
