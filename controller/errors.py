@@ -137,6 +137,12 @@ class ThrottledError(ReconcileError):
         self.after_s = after_s
 
 
+class StoppingError(WeightctlError):
+    """The controller that was asked ends before the verb does; what is recorded stays so."""
+
+    reason: ClassVar[str] = "Stopping"
+
+
 class BusyError(ReconcileError):
     """Held by somebody until `until_ms` (wall clock, milliseconds), or unknown (None)."""
 

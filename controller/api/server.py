@@ -20,7 +20,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from weightctl.controller.api import views, wire
-from weightctl.controller.errors import ErrorCode, WeightctlError, WeightError
+from weightctl.controller.errors import ErrorCode, StoppingError, WeightctlError, WeightError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -33,8 +33,10 @@ if TYPE_CHECKING:
     Handler = Callable[[str, Mapping[str, Any], Emit], Awaitable[doc.Document]]
 
 CONNECTIONS_MAX = 64
-LINGER_S = 5.0
-"""How long a client may take to close after the answer."""
+LINGER_S = 1.0
+"""How long a client may take to close after it was told the end of the answer."""
+GRACE_S = 1.0
+"""How long a request may still take when the controller has stopped."""
 _FRAMES_AHEAD = 64
 _log = logging.getLogger(__name__)
 
@@ -56,27 +58,39 @@ class Request(BaseModel):
 
 
 async def serve(
-    state_dir: str, handle: Handler, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+    state_dir: str,
+    handle: Handler,
+    *,
+    stopping: anyio.Event | None = None,
+    task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Answer requests until cancelled; the caller holds the state directory's lock.
+    """Answer requests until `stopping` is set; the caller holds the state directory's lock.
 
-    `handle(verb, params, emit)` does one request; it is cancelled when its client goes away.
+    `handle(verb, params, emit)` does one request; it is cancelled when its client goes away.  Once
+    `stopping` is set nobody new is heard, and who still waits gets an answer within GRACE_S.
     """
+    stopping = stopping or anyio.Event()
     folder = await to_thread.run_sync(wire.open_folder, state_dir)
     slots = anyio.CapacityLimiter(CONNECTIONS_MAX)
 
     async def answer(stream: SocketStream) -> None:
         async with stream, slots:
             try:
-                await _converse(stream, handle)
+                await _converse(stream, handle, stopping)
             except* (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
                 _log.debug("a client of the control socket went away")
 
     try:
         bound = await to_thread.run_sync(_bind, folder)
-        async with await SocketListener.from_socket(bound) as listener:
+        async with (
+            await SocketListener.from_socket(bound) as listener,
+            anyio.create_task_group() as talks,
+            anyio.create_task_group() as listening,
+        ):
+            listening.start_soon(listener.serve, answer, talks)
             task_status.started()
-            await listener.serve(answer)
+            await stopping.wait()
+            listening.cancel_scope.cancel()
     finally:
         with anyio.CancelScope(shield=True):
             await anyio.Path(wire.socket_path(folder)).unlink(missing_ok=True)
@@ -102,7 +116,7 @@ def _bind(folder: int) -> socket.socket:
     return bound
 
 
-async def _converse(stream: SocketStream, handle: Handler) -> None:
+async def _converse(stream: SocketStream, handle: Handler, stopping: anyio.Event) -> None:
     if not wire.is_trusted(stream.extra(SocketAttribute.raw_socket)):  # noqa: S610 - not Django
         return
     lines = BufferedByteReceiveStream(stream)
@@ -115,8 +129,9 @@ async def _converse(stream: SocketStream, handle: Handler) -> None:
     async with anyio.create_task_group() as tasks:
         with anyio.CancelScope() as waited_for:
             tasks.start_soon(_watch, lines, waited_for, closed)
-            last = await _carry_out(stream, handle, request)
+            last = await _carry_out(stream, handle, request, stopping)
             await stream.send(_bounded(last))
+            await stream.send_eof()
         # The client closes when it has read the answer.  Cancelling the watch instead would meet
         # that close half-way, which the event loop reports as an error in a callback.
         with anyio.move_on_after(LINGER_S):
@@ -150,8 +165,12 @@ async def _watch(
     waited_for.cancel()
 
 
-async def _carry_out(stream: SocketStream, handle: Handler, request: Request) -> dict[str, Any]:
+async def _carry_out(
+    stream: SocketStream, handle: Handler, request: Request, stopping: anyio.Event
+) -> dict[str, Any]:
     """Run the handler, forwarding what it emits; a slow client loses progress, not the result."""
+    last = _cut_short(request.verb)
+    work, watch = anyio.CancelScope(), anyio.CancelScope()
     send, frames = anyio.create_memory_object_stream[Mapping[str, Any]](_FRAMES_AHEAD)
 
     def emit(frame: Mapping[str, Any]) -> None:
@@ -163,11 +182,29 @@ async def _carry_out(stream: SocketStream, handle: Handler, request: Request) ->
             async for frame in frames:
                 await stream.send(wire.encode(frame))
 
+    async def hurry() -> None:
+        with watch:
+            await stopping.wait()
+            await anyio.sleep(GRACE_S)
+            work.cancel()
+
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(forward)
+        tasks.start_soon(hurry)
         async with send:
-            return await _outcome(handle, request, emit)
-    raise AssertionError  # a task group passes no exception over
+            with work:
+                last = await _outcome(handle, request, emit)
+        watch.cancel()
+    return last
+
+
+def _cut_short(verb: str) -> dict[str, Any]:
+    failure = StoppingError(
+        f"{verb} was not finished",
+        f"{StoppingError.reason}: the controller is stopping",
+        "look at the revision, then run the same command again: an import resumes",
+    )
+    return {"error": views.error(failure)}
 
 
 async def _outcome(handle: Handler, request: Request, emit: Emit) -> dict[str, Any]:

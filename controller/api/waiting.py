@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from weightctl.controller.core.records import COMPLETED, Availability
-from weightctl.controller.errors import NothingReadableError, WeightctlError
+from weightctl.controller.errors import NothingReadableError, StoppingError, WeightctlError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -48,7 +48,7 @@ async def wait_for(
 ) -> None:
     """Wait for an operation, or with `operation_id` 0 for the tombstone.
 
-    Raises WaitTimeoutError, LostError.
+    Raises WaitTimeoutError, LostError, StoppingError.
     """
     look = _Look(app, verb, identity, operation_id=operation_id, emit=emit)
     unsubscribe = app.store.subscribe(look.on_change)
@@ -82,7 +82,7 @@ class _Look:
         self._emit = emit
         self.changed = anyio.Event()
         self.said = ""
-        """The last reason that was passed on."""
+        """The reason that holds it now, and was passed on."""
 
     def on_change(self, identity: Identity) -> None:
         """The store published something."""
@@ -100,7 +100,14 @@ class _Look:
         return view.metadata.availability is Availability.DELETED
 
     def report(self) -> None:
-        """Pass on progress and the reason for waiting.  Raises LostError."""
+        """Pass on progress and the reason for waiting.  Raises LostError, StoppingError."""
+        if self._app.loop().ended:
+            raise StoppingError(
+                f"{self._verb} of {self._identity} is not done",
+                f"{StoppingError.reason}: the controller is stopping",
+                "the operation is recorded and goes on with the next start",
+            )
+        self._report_conditions()
         operation = self._app.store.operation(identity=self._identity)
         if operation is not None:
             self._emit(
@@ -110,9 +117,13 @@ class _Look:
                         "done": operation.processed_members,
                         "total": operation.total_members,
                         "unit": "members",
+                        "waits": self.said,
                     }
                 }
             )
+
+    def _report_conditions(self) -> None:
+        held = False
         for condition in self._app.loop().conditions(self._identity):
             if not condition.status:
                 continue
@@ -124,6 +135,10 @@ class _Look:
                     "bring a tier back that holds them (`weightctl tiers` shows their health): it"
                     " goes on by itself; or import the weights under a new weight generation",
                 )
-            if condition.type in {"Blocked", "Failing"} and text != self.said:
-                self.said = text
-                self._emit({"note": f"{self._verb} of {self._identity} waits: {text}"})
+            if condition.type in {"Blocked", "Failing"}:
+                held = True
+                if text != self.said:
+                    self.said = text
+                    self._emit({"note": f"{self._verb} of {self._identity} waits: {text}"})
+        if not held:
+            self.said = ""

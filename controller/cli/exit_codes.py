@@ -43,7 +43,7 @@ class ExitCode(IntEnum):
     CONFLICT = 11, "something else is there already"
     HELD = 12, "another process holds the state directory"
     LEASE_EXPIRED = 13, "the lease died before it was renewed"
-    TIMEOUT = 14, "--timeout passed; the operation goes on"
+    TIMEOUT = 14, "--timeout passed or the controller stopped; what is recorded goes on"
     LOST = 15, "a member has no readable replica in any tier"
     INTERRUPTED = 130, "stopped by Ctrl-C"
     BROKEN_PIPE = 141, "the reader of stdout went away"
@@ -71,6 +71,7 @@ _OF_REASON = {
     errors.FencedError.reason: ExitCode.FENCED,
     errors.ManagedGroupError.reason: ExitCode.BUSY,
     errors.TargetExistsError.reason: ExitCode.CONFLICT,
+    errors.StoppingError.reason: ExitCode.TIMEOUT,
     # Named as text: `output` imports this module, and where those of `--wait` are raised an event
     # loop is imported.
     "NeedsYes": ExitCode.USAGE,

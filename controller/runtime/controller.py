@@ -184,6 +184,11 @@ class Controller:
         """Stop at once."""
         self._supervisor.leave()
 
+    @property
+    def ended(self) -> bool:
+        """Whether the loop has ended: nothing that is recorded is carried out here any more."""
+        return self._ended.is_set()
+
     async def run_until_stopped(self) -> None:
         """Wait until the loop has ended, for example after `stop`."""
         await self._ended.wait()

@@ -5,6 +5,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,33 @@ async def test_an_answer_over_the_limit_is_refused_and_not_cut(tmp_path: Path) -
         with pytest.raises(client.RemoteError, match="the answer"):
             await ask(tmp_path, "huge")
         tasks.cancel_scope.cancel()
+
+
+async def test_the_connection_is_closed_after_the_last_line(tmp_path: Path) -> None:
+    """Also for a client that goes on listening."""
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(serve, str(tmp_path), Handler())
+        async with await anyio.connect_unix(tmp_path / wire.SOCKET_NAME) as stream:
+            await stream.send(wire.encode({"version": 1, "verb": "echo"}))
+            with anyio.fail_after(30):
+                answer = b"".join([piece async for piece in stream])
+        assert b"result" in answer.splitlines()[-1]
+        tasks.cancel_scope.cancel()
+
+
+async def test_who_still_waits_when_the_controller_stops_gets_an_answer(tmp_path: Path) -> None:
+    stopping, handler = anyio.Event(), Handler()
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(partial(serve, str(tmp_path), handler, stopping=stopping))
+        async with await anyio.connect_unix(tmp_path / wire.SOCKET_NAME) as stream:
+            await stream.send(wire.encode({"version": 1, "verb": "slow"}))
+            await anyio.wait_all_tasks_blocked()
+            stopping.set()
+            with anyio.fail_after(30):
+                answer = b"".join([piece async for piece in stream])
+        assert json.loads(answer)["error"]["reason"] == "Stopping"
+        assert handler.cancelled.is_set()
+    assert not await anyio.Path(tmp_path / wire.SOCKET_NAME).exists()
 
 
 @pytest.mark.parametrize(

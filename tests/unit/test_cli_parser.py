@@ -104,6 +104,7 @@ def test_without_a_verb_the_help_goes_to_stderr(capsys: pytest.CaptureFixture[st
         (None, errors.ConfigError.reason, 2),
         (None, errors.BusyError.reason, 5),
         (None, errors.TargetExistsError.reason, 11),
+        (None, errors.StoppingError.reason, 14),
         (None, NeedsYesError.reason, 2),
         (None, WaitTimeoutError.reason, 14),
         (None, LostError.reason, 15),

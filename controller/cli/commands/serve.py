@@ -57,10 +57,14 @@ async def _run(args: argparse.Namespace, config: Config) -> None:
         gc.freeze()  # what was read at the start stays; the collector need not walk it again
         tasks.start_soon(stop_on_signals, controller.stop, _leave_at_once)
         tasks.start_soon(_reload_on_signal, args, app)
-        await tasks.start(serve, config.state_dir, partial(handle, app))
-        names = ", ".join(tier.profile.name for tier in app.tiers)
-        _LOG.info("%s, term %d, tiers %s: %s", config.state_dir, app.store.term, names, READY)
-        await controller.run_until_stopped()
+        stopping = anyio.Event()
+        async with anyio.create_task_group() as serving:
+            answer = partial(serve, config.state_dir, partial(handle, app), stopping=stopping)
+            await serving.start(answer)
+            names = ", ".join(tier.profile.name for tier in app.tiers)
+            _LOG.info("%s, term %d, tiers %s: %s", config.state_dir, app.store.term, names, READY)
+            await controller.run_until_stopped()
+            stopping.set()  # who waits over the socket is told before the process ends
         tasks.cancel_scope.cancel()
 
 
