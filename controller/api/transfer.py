@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from anyio import to_thread
 
 from weightctl.controller.api import views
+from weightctl.controller.errors import CapacityError
 from weightctl.controller.weightstore.targets import IntoFolder
 
 if TYPE_CHECKING:
@@ -28,7 +29,10 @@ if TYPE_CHECKING:
 async def import_(app: App, asked: requests.Import, emit: Emit) -> doc.Import:
     """Bring safetensors in as a new revision; the same call again resumes an interrupted one."""
     started_s = app.clock.monotonic_s()
-    report = await app.weights.put(asked.identity, asked.source, progress=_reporter(emit))
+    try:
+        report = await app.weights.put(asked.identity, asked.source, progress=_reporter(emit))
+    except CapacityError as full:
+        raise _no_room(app, asked, full) from full
     if app.controller is not None:
         app.controller.wake(asked.identity)
     return {
@@ -43,6 +47,19 @@ async def import_(app: App, asked: requests.Import, emit: Emit) -> doc.Import:
         "metadataGeneration": report.record.metadata_generation,
         "seconds": app.clock.monotonic_s() - started_s,
     }
+
+
+def _no_room(app: App, asked: requests.Import, full: CapacityError) -> CapacityError:
+    """What is left of an import that found no room, and how to be rid of it."""
+    kept_s = app.policy.import_abandon_ms // 1000
+    return CapacityError(
+        full.needed_bytes,
+        full.free_bytes,
+        f"import of {asked.identity}: {full.what}",
+        full.why,
+        f"{full.todo}; the revision stays IMPORTING until a controller removes it {kept_s} s after"
+        f" the last attempt, and `weightctl delete {asked.identity}` removes it now",
+    )
 
 
 async def load(app: App, asked: requests.Load, emit: Emit) -> doc.Load:

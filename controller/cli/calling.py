@@ -6,6 +6,7 @@ A second process never opens a held state directory: it asks the holder over the
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from weightctl.controller.api import client
@@ -39,7 +40,7 @@ def call(
 ) -> doc.Document:
     """Do one verb that acts; `loop` runs the reconcile loop for it where no controller runs."""
     config = load_config(args)
-    with console.progress() as progress:
+    with console.progress() as progress, _told_when_interrupted(console, progress, params):
         emit = _emitter(console, progress)
         connection = client.connect(config.state_dir)
         if connection is None:
@@ -50,6 +51,23 @@ def call(
                 if connection is None:
                     raise
         return client.request(connection, verb, params, emit)
+
+
+@contextmanager
+def _told_when_interrupted(
+    console: Console, progress: Progress, params: Mapping[str, Any]
+) -> Iterator[None]:
+    """Say that Ctrl-C ended the waiting only, once there was something to wait for."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        progress.clear()
+        if params.get("wait") and progress.begun:
+            console.note(
+                "no longer waiting; the operation is recorded: `weightctl run`, or the same verb"
+                " with --wait, carries it on"
+            )
+        raise
 
 
 def survey(
@@ -122,7 +140,13 @@ def _emitter(console: Console, progress: Progress) -> Callable[[Mapping[str, Any
     def emit(frame: Mapping[str, Any]) -> None:
         if "progress" in frame:
             said = frame["progress"]
-            progress.update(said["stage"], said["done"], said["total"], unit=said["unit"])
+            progress.update(
+                said["stage"],
+                said["done"],
+                said["total"],
+                unit=said["unit"],
+                waits=said.get("waits", ""),
+            )
         elif "note" in frame:
             progress.clear()
             console.note(frame["note"])

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code (argparse exits by itself for usage)."""
-    parser = Grammar().parser
-    args = parser.parse_args(argv)
+    grammar = Grammar()
+    args = grammar.parse(argv)
     console = Console(
         output=getattr(args, "output", "table"),
         environ=os.environ,
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         console.text(version("weightctl"))
         return ExitCode.OK
     if args.verb is None:
-        parser.print_help(sys.stderr)
+        grammar.parser.print_help(sys.stderr)
         return ExitCode.USAGE
     try:
         return int(_function(args.run)(args, console))

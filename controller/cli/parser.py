@@ -7,25 +7,41 @@ imported: each verb names its function as text and `main` imports the one that w
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, NoReturn
 
 from weightctl.controller.cli import exit_codes
 from weightctl.controller.config import values
 from weightctl.controller.core.records import LIST_LIMIT_DEFAULT
 
 if TYPE_CHECKING:
-    Adder = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - no public name
+    from collections.abc import Sequence
+
+    Adder = argparse._SubParsersAction["Parser"]  # noqa: SLF001 - no public name
 
 FORMATS = ("table", "json", "yaml", "name")
 SHELLS = ("bash", "zsh", "tcsh")
 _IDENTITY = "[tenant:]namespace/resource/revision@generation, each text percent-encoded"
 
 
+class Parser(argparse.ArgumentParser):
+    """Refuses in the three parts of every other error, after the usage of the verb."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print usage, what, why and what next; end with the exit code of wrong usage."""
+        self.print_usage(sys.stderr)
+        self.exit(
+            exit_codes.ExitCode.USAGE,
+            f"error: {self.prog} cannot be understood\n"
+            f"why: {message}\nnext: see `{self.prog} --help`\n",
+        )
+
+
 class Grammar:
     """Collects verbs under one parser; `Grammar().parser` is ready to parse or to complete."""
 
     def __init__(self) -> None:
-        self.parser = argparse.ArgumentParser(
+        self.parser = Parser(
             prog="weightctl",
             description="Keeps the weights of models where they are wanted in a tiered store.",
             epilog=exit_codes.epilog(),
@@ -42,13 +58,21 @@ class Grammar:
         _maintain(self)
         _serve(self)
 
+    def parse(self, argv: Sequence[str] | None) -> argparse.Namespace:
+        """The command line; what no verb knows is refused with the usage of the verb typed."""
+        args, unknown = self.parser.parse_known_args(argv)
+        if unknown:
+            refusing = getattr(args, "parser", self.parser)
+            refusing.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return args
+
     def verb(self, path: str, run: str, about: str) -> argparse.ArgumentParser:
         """Add the verb `path` ("get" or "lease acquire"), done by `commands.<module>:<name>`."""
         family, _, leaf = path.rpartition(" ")
         adder = self._family(family) if family else self._verbs
         self.verbs[path] = about
         added = adder.add_parser(leaf, help=about, description=f"{about[0].upper()}{about[1:]}.")
-        added.set_defaults(run=run)
+        added.set_defaults(run=run, parser=added)
         _common(added)
         return added
 

@@ -36,6 +36,8 @@ class Progress:
         self._stage = ""
         self._first_bytes = 0
         self._open = False
+        self.begun = False
+        """Whether anything was told yet."""
 
     def __enter__(self) -> Self:
         return self
@@ -54,8 +56,11 @@ class Progress:
             self._write(_ERASE)
             self._open = False
 
-    def update(self, stage: str, done: int, total: int, *, unit: str = "bytes") -> None:
-        """`done` of `total` (0: not known) bytes or members of `stage`."""
+    def update(
+        self, stage: str, done: int, total: int, *, unit: str = "bytes", waits: str = ""
+    ) -> None:
+        """`done` of `total` (0: not known) bytes or members of `stage`, and what it waits for."""
+        self.begun = True
         now_s = self._clock.monotonic_s()
         if stage != self._stage:
             self._stage, self._first_bytes, self._started_s = stage, done, now_s
@@ -70,7 +75,7 @@ class Progress:
             self._write(f"{_ERASE}{bar}{line}")
             self._open = True
         else:
-            self._write(f"{line}\n")
+            self._write(f"{line}, waits: {waits}\n" if waits else f"{line}\n")
 
     def _write(self, text: str) -> None:
         self._stream.write(text)

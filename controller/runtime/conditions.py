@@ -5,6 +5,7 @@ the time since when the status holds.  A converged revision is forgotten, so the
 the work, and beyond that by a maximum.
 """
 
+import logging
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -12,9 +13,11 @@ from enum import StrEnum
 from weightctl.controller.core.identity import Identity
 from weightctl.controller.core.plan import Plan, Verdict
 from weightctl.controller.ports import Clock
+from weightctl.controller.telemetry.logs import event
 
 REVISIONS_MAX = 20_000
 _MESSAGE_MAX = 500
+_LOG = logging.getLogger("weightctl.runtime")
 
 
 class ConditionType(StrEnum):
@@ -46,6 +49,7 @@ class Condition:
 
 @dataclass(slots=True)
 class _Entry:
+    identity: Identity
     conditions: dict[ConditionType, Condition]
     moved_s: float
     mark: tuple[object, ...]
@@ -85,7 +89,10 @@ class ConditionBoard:
 
     def clear(self, identity: Identity) -> None:
         """Nothing more to say: converged or gone."""
-        self._entries.pop(identity, None)
+        entry = self._entries.pop(identity, None)
+        for condition in () if entry is None else entry.conditions.values():
+            if condition.status:
+                _tell(identity, replace(condition, status=False, message=""))
 
     def planned(self, identity: Identity, plan: Plan, generation: int) -> None:
         """Derive the conditions from a pass's plan."""
@@ -121,7 +128,7 @@ class ConditionBoard:
     def _entry(self, identity: Identity) -> _Entry:
         entry = self._entries.get(identity)
         if entry is None:
-            entry = self._entries[identity] = _Entry({}, self._clock.monotonic_s(), ())
+            entry = self._entries[identity] = _Entry(identity, {}, self._clock.monotonic_s(), ())
             if len(self._entries) > self._revisions_max:
                 self._entries.popitem(last=False)
         return entry
@@ -160,3 +167,17 @@ class ConditionBoard:
         if old is not None and old.status is status:
             new = replace(new, since_ms=old.since_ms)
         entry.conditions[kind] = new
+        if status is not (old is not None and old.status):
+            _tell(entry.identity, new)
+
+
+def _tell(identity: Identity, condition: Condition) -> None:
+    """One line in the log for each condition that comes or goes."""
+    event(
+        _LOG,
+        logging.INFO,
+        f"{condition.type}: {'true' if condition.status else 'no longer'}",
+        revision=identity,
+        reason=condition.reason,
+        detail=condition.message,
+    )

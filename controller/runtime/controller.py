@@ -18,6 +18,7 @@ from weightctl.controller.core.policy import Policy
 from weightctl.controller.core.records import Availability, RevisionLease, RevisionMetadata
 from weightctl.controller.ports import Clock, Entropy, Limiter, Tier
 from weightctl.controller.runtime.admission import TierLimits
+from weightctl.controller.runtime.chronicle import Chronicle
 from weightctl.controller.runtime.conditions import Condition, ConditionBoard, ConditionType
 from weightctl.controller.runtime.dispatch import Dispatch
 from weightctl.controller.runtime.drift import DriftWatch
@@ -88,6 +89,7 @@ class Controller:
         )
         self._survey = Survey(self._observer, policy=policy or Policy(), clock=clock)
         self._board = ConditionBoard(clock, stuck_after_s=settings.stuck_after_s)
+        self._chronicle = Chronicle(store)
         self._drift = DriftWatch(self._observer)
         self._reconciler = Reconciler(
             store,
@@ -143,6 +145,7 @@ class Controller:
         """Start.  Enter and leave in the same task."""
         known = {name: self._store.tier_epochs.get(name) for name in self._observer.tiers}
         self._observer.gate.restore({name: epoch for name, epoch in known.items() if epoch})
+        self._chronicle.begin()
         self._unsubscribe = self._store.subscribe(self._hint)
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
@@ -200,6 +203,7 @@ class Controller:
 
         While a pass runs it is mostly that pass's own write, which is no new work.
         """
+        self._chronicle.note(identity)
         own = self._queue.is_active(identity)
         self._queue.add(identity, Priority.CONTINUED if own else Priority.FRESH)
 

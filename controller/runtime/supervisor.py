@@ -164,7 +164,7 @@ async def stop_on_signals(stop: Callable[[], None], leave: Callable[[], None]) -
         count = 0
         async for number in received:
             count += 1
-            event(_LOG, logging.WARNING, "signal", name=signal.Signals(number).name)
+            event(_LOG, logging.INFO, "signal", name=signal.Signals(number).name)
             if count == 1:
                 stop()
             else:

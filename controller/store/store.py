@@ -254,6 +254,11 @@ class WeightMetadataStore:
         return iter(tuple(self._engine.state.metadata.values()))
 
     @typed
+    def record(self, *, identity: Identity) -> RevisionMetadata | None:
+        """One record as it is now; None for an unknown identity."""
+        return self._engine.state.metadata.get(identity)
+
+    @typed
     def leases(self, *, identity: Identity) -> tuple[RevisionLease, ...]:
         """The live leases of a revision, empty for an unknown one."""
         return tuple(self._engine.state.active_leases(identity, self._clock.wall_ms()))

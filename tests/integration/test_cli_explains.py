@@ -94,6 +94,37 @@ def test_the_tensors_of_a_revision_are_listed(cli: Cli) -> None:
         assert cli.json("describe", IDENTITY, "--tensors")["items"] == listed
 
 
+def test_an_import_without_room_says_what_is_left_of_it(cli: Cli) -> None:
+    cli.config.write_text(f"{cli.config.read_text()}\ncapacity_bytes = 9\n")
+    refused = cli.run("import", IDENTITY, str(cli.model), code=7).err
+    assert f"import of {IDENTITY}: " in refused
+    assert "stays IMPORTING until a controller removes it 300 s after" in refused
+    assert f"`weightctl delete {IDENTITY}` removes it now" in refused
+    cli.run("delete", IDENTITY, "--yes", "--wait")
+    assert cli.json("get", IDENTITY)["availability"] == "DELETED"
+
+
+@pytest.mark.parametrize(
+    "words, usage, why",
+    [
+        (("evict",), "evict", "the following arguments are required: identity"),
+        (("evict", IDENTITY, "--wat"), "evict", "unrecognized arguments: --wat"),
+        (("lease", "renew", "x"), "lease renew", "invalid int value"),
+        (("evcit", IDENTITY), "", "invalid choice"),
+    ],
+)
+def test_a_misspelt_command_line_is_refused_in_three_parts(
+    cli: Cli, words: tuple[str, ...], usage: str, why: str
+) -> None:
+    lines = cli.run(*words, code=2).err.splitlines()
+    command = f"weightctl {usage}".strip()
+    assert lines[0].startswith(f"usage: {command} ")
+    assert lines[-3] == f"error: {command} cannot be understood"
+    assert lines[-2].startswith("why: ")
+    assert why in lines[-2]
+    assert lines[-1] == f"next: see `{command} --help`"
+
+
 def test_the_holder_of_a_directory_is_told_in_words(cli: Cli) -> None:
     cli.ready()
     assert holder_of(cli.state_dir) == 0

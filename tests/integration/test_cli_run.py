@@ -83,6 +83,51 @@ def test_an_asker_whose_controller_dies_is_told_that_the_outcome_is_unknown(tmp_
         asker.stderr.close()
 
 
+def test_an_asker_whose_controller_stops_is_told_that_the_operation_goes_on(tmp_path: Path) -> None:
+    cli = Cli(tmp_path, extra=PAUSED)
+    cli.ready()
+    with cli.running() as child:
+        with subprocess.Popen(
+            cli.command(*WAITING), env=cli.environ(), stderr=subprocess.PIPE, text=True
+        ) as asker:
+            assert asker.stderr is not None
+            assert "Paused" in asker.stderr.readline()
+            child.send_signal(signal.SIGTERM)
+            assert asker.wait(PATIENCE_S) == 14
+            said = asker.stderr.read()
+        assert child.wait(PATIENCE_S) == 0
+    assert "why: Stopping: the controller is stopping" in said
+    assert "the operation is recorded and goes on with the next start" in said
+    assert cli.json("get", IDENTITY)["operation"]["operation"] == "EVICTING"
+
+
+def test_the_log_tells_of_each_operation_and_of_what_holds_it(tmp_path: Path) -> None:
+    cli = Cli(tmp_path, extra=PAUSED)
+    cli.ready()
+    cli.run("evict", IDENTITY)
+    with cli.running() as child:
+        cli.wait(lambda: "Blocked: true" in cli.log(), cli.log)
+        cli.config.write_text(cli.config.read_text().replace("paused = true", "paused = false"))
+        child.send_signal(signal.SIGHUP)
+        cli.wait(lambda: "ended revision" in cli.log(), cli.log)
+        cli.run("rehydrate", IDENTITY, "--wait")
+        cli.run("delete", IDENTITY, "--yes", "--wait")
+    lines = [line for line in cli.log().splitlines() if IDENTITY in line]
+    for said in (
+        "goes on revision={} work=EVICTING:1",
+        "Blocked: true revision={} reason=Paused",
+        "Blocked: no longer revision={}",
+        "ended revision={} work=EVICTING:1 now=READY/COLD",
+        "started revision={} work=REHYDRATING:2",
+        "ended revision={} work=REHYDRATING:2 now=READY/HOT",
+        "started revision={} work=DELETING",
+        "ended revision={} work=DELETING now=DELETED/ABSENT",
+    ):
+        wanted = f"INFO weightctl.runtime: {said.format(IDENTITY)}"
+        assert any(line.startswith(wanted) for line in lines), (wanted, lines)
+    assert "INFO weightctl.runtime: signal name=SIGTERM" in cli.log()
+
+
 def test_an_asker_that_goes_away_leaves_the_operation_running(tmp_path: Path) -> None:
     cli = Cli(tmp_path, extra=PAUSED)
     cli.ready()

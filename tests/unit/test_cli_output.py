@@ -141,6 +141,17 @@ def test_progress_is_redrawn_on_a_terminal_and_logged_rarely_elsewhere(
     assert text.endswith("\r\x1b[K") == terminal
 
 
+def test_a_log_line_of_progress_says_what_is_waited_for() -> None:
+    clock, stream = VirtualClock(), io.StringIO()
+    with Progress(stream, terminal=False, clock=clock) as progress:
+        for waits in ("NoCapacity: memory is full", ""):
+            clock.jump(5)
+            progress.update("rehydrate", 3, 9, unit="members", waits=waits)
+    first, second = stream.getvalue().splitlines()
+    assert first == "rehydrate: 3 of 9 (33%), waits: NoCapacity: memory is full"
+    assert second == "rehydrate: 3 of 9 (33%)"
+
+
 def test_progress_tells_rate_and_time_left() -> None:
     line = describe("store", 50 * 2**20, 100 * 2**20, rate=2**20, unit="bytes")
     assert line == "store: 50 MiB of 100 MiB (50%), 1 MiB/s, 50s left"
