@@ -4,6 +4,7 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
+SOAK_ARGS ?=
 MODEL_STAMP := $(VENV)/.model
 MOONCAKE := mooncake-transfer-engine-non-cuda==0.3.13.post1
 MOONCAKE_STAMP := $(VENV)/.mooncake
@@ -53,6 +54,12 @@ demo-mooncake: $(MODEL_STAMP) $(MOONCAKE_STAMP) ## the same beside a real Moonca
 
 bench: $(VENV)/.installed ## measure, each number beside its floor or peer
 	@$(PY) -m tests.bench
+
+lab: $(VENV)/.installed ## plant faults into the simulated loop, enumerate incidents; what found what
+	@$(PY) -m tests.sim.lab
+
+soak: $(VENV)/.installed ## simulate histories by chance on all cores (SOAK_ARGS="--minutes 30")
+	@$(PY) -m tests.sim.soak $(SOAK_ARGS)
 
 lint: $(VENV)/.installed ## style, types and import directions only
 	@$(PY) -m pytest tests/tidy $(PYTEST_ARGS)

@@ -25,21 +25,22 @@ class PastViews:
         """Keep a true answer, which has the details of every member."""
         if not seen.epoch:
             return
-        versions = self._versions.setdefault(members.group_id, [{}])
+        versions = self._versions.setdefault(members.group_id, [])
+        last = versions[-1] if versions else {}
         answer: Mapping[str, Seen] = {
             key: (state, seen.details.get(index))
             for index, (key, state) in enumerate(zip(members.keys, seen.states, strict=True))
         }
-        if any(versions[-1].get(key) != value for key, value in answer.items()):
-            versions.append({**versions[-1], **answer})
+        if any(last.get(key) != value for key, value in answer.items()):
+            versions.append({**last, **answer})
             del versions[:-VERSIONS_MAX]
 
     def answer(
         self, members: Members, detail: Sequence[int], seen: TierObservation, depth: int
     ) -> TierObservation:
         """`seen` as it was `depth` versions ago."""
-        versions = self._versions.get(members.group_id, [{}])
-        then = versions[max(len(versions) - 1 - depth, 0)]
+        versions = self._versions.get(members.group_id, [])
+        then = versions[max(len(versions) - 1 - depth, 0)] if versions else {}
         states, details = bytearray(seen.states), dict(seen.details)
         for index, key in enumerate(members.keys):
             if key not in then or not seen.epoch:
