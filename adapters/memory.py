@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from weightctl.adapters.shared.file_tier import FileTier
@@ -44,6 +45,7 @@ def factory(name: str, options: Mapping[str, object], context: TierContext, /) -
         bandwidth_bytes_per_s=2 * 1024**3,
         latency_s=0.0001,
     )
+    capacity_bytes = known.size_bytes("capacity_bytes")
     root = Root(
         # Anybody can make a folder of a name that can be guessed in /dev/shm.
         ForgettingMedium(
@@ -53,12 +55,20 @@ def factory(name: str, options: Mapping[str, object], context: TierContext, /) -
             durable=True,
             holder=context.holder,
             trusted=Path(context.state_dir),
+            misfit=partial(_shortage, capacity_bytes or 0),
         ),
-        Room(known.size_bytes("capacity_bytes"), free_bytes),
+        Room(capacity_bytes, free_bytes),
         durable=False,
         token=context.entropy.token,
     )
     return FileTier(profile, root, read_only=context.read_only, adopt=known.flag(ADOPT))
+
+
+def _shortage(capacity_bytes: int, folder_fd: int) -> str:
+    free = free_bytes(folder_fd)
+    if capacity_bytes <= free:
+        return ""
+    return f"capacity_bytes is {capacity_bytes}, and only {free} bytes of memory can be used there"
 
 
 def free_bytes(root_fd: int) -> int:

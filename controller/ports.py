@@ -244,6 +244,12 @@ class Tier(Protocol):
         """Path of a file that holds exactly the replica's bytes, where `mappable`; else None."""
 
 
+NOT_SET_UP = "not set up yet"
+"""How a dry run names a medium that was never used."""
+SET_UP_BY_USE = "the first import sets it up"
+"""What a person must do about it, where that is nothing; else the tier says what has to be done."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierContext:
     """What the host gives a tier factory."""
@@ -254,7 +260,8 @@ class TierContext:
     """Absolute path of the controller's state directory, for defaults of relative paths."""
     read_only: bool = False
     """True for a dry run: nothing may be created, changed or removed, not even a marker or a
-    leftover; a medium that was never set up is UNKNOWN with a problem that says so."""
+    leftover; a medium that was never set up is UNKNOWN, and the TransientError of `capacity` says
+    NOT_SET_UP first and SET_UP_BY_USE, or what is in the way, last."""
     holder: str = ""
     """Uuid of the store for which the tier is opened, empty for none.  A medium belongs to the
     store that first used it: while another one asks, all of it is UNKNOWN, every primitive is

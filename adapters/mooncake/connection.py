@@ -25,6 +25,7 @@ from weightctl.adapters.mooncake.replicas import MEMORY, is_there, replicas_of
 from weightctl.adapters.shared.pump import raise_first
 from weightctl.adapters.shared.workers import EngineSpec, WorkerLimits, WorkerPool
 from weightctl.controller.errors import ReconcileError, TransientError
+from weightctl.controller.ports import NOT_SET_UP, SET_UP_BY_USE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -259,8 +260,8 @@ class Connection:
         if not self.book.epoch:
             raise ForgottenError(
                 f"cluster {self.options.cluster}",
-                f"not set up yet: {self.book.path}",
-                "run `weightctl run` once",
+                f"{NOT_SET_UP}: {self.book.path}",
+                SET_UP_BY_USE,
             )
         entries = self.admin.query(health, [marker, *keys])
         entry = entries.get(marker)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from weightctl.adapters.nof.device import NofDevice, Ticket, instance_id
 from weightctl.adapters.nof.header import BlankDeviceError, format_medium, read_superblock
-from weightctl.adapters.nof.layout import Holder, Superblock
+from weightctl.adapters.nof.layout import Geometry, Holder, Superblock
 from weightctl.adapters.nof.medium import FileMedium, is_blank, new_file, open_medium
 from weightctl.adapters.nof.opening import (
     adopt_device,
@@ -28,6 +28,7 @@ from weightctl.adapters.nof.writer import read_catalog
 from weightctl.adapters.shared.markers import read_remembered, write_remembered
 from weightctl.adapters.shared.translate import error_from_os
 from weightctl.controller.errors import BusyError, ConfigError, TerminalError, TransientError
+from weightctl.controller.ports import NOT_SET_UP, SET_UP_BY_USE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -201,11 +202,7 @@ class DeviceAccess:
             yield
         except (FileNotFoundError, BlankDeviceError) as error:
             if options.read_only and not wanted:
-                raise TransientError(
-                    f"not set up yet: {options.path}",
-                    "no device is known",
-                    "start the controller once",
-                ) from error
+                raise self._not_set_up(blank=isinstance(error, BlankDeviceError)) from error
             if isinstance(error, BlankDeviceError) and not wanted:
                 raise
             raise self._away(wanted) from error
@@ -215,6 +212,23 @@ class DeviceAccess:
             if not wanted:
                 raise
             raise TerminalError(error.what, error.why, error.todo) from error
+
+    def _not_set_up(self, *, blank: bool) -> TransientError:
+        """Of a dry run: what the first use would do, or what a person has to do before."""
+        options = self.options
+        why, todo = "there is no such device or file", SET_UP_BY_USE
+        if blank:
+            why = "it is blank"
+            if not options.format:
+                todo = "set `format = true` on this tier, and the first import formats it"
+        elif options.size_bytes is None:
+            todo = (
+                "attach the device, or set `size_bytes` on this tier, and the first import creates "
+                "a plain file"
+            )
+        else:
+            todo = _file_problem(Path(options.path), options.size_bytes) or todo
+        return TransientError(f"{NOT_SET_UP}: {options.path}", why, todo)
 
     def _away(self, wanted: bytes) -> TransientError:
         todo = "attach it; to create a plain file, make its folder and set `size_bytes`"
@@ -230,6 +244,23 @@ class DeviceAccess:
             "it is not attached, its folder is not mounted, or it was wiped",
             todo,
         )
+
+
+def _file_problem(path: Path, size_bytes: int) -> str:
+    """What to do before a plain file of that size can be created; empty for nothing."""
+    try:
+        Geometry.of_size(size_bytes)
+    except ConfigError as error:
+        return f"{error.why}: {error.todo}"
+    if not path.parent.is_dir():
+        return f"make the folder {path.parent}"
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        return f"let this user write to {path.parent}"
+    room = os.statvfs(path.parent)
+    free_bytes = room.f_bavail * room.f_frsize
+    if size_bytes > free_bytes:
+        return f"make room: `size_bytes` is {size_bytes}, and {free_bytes} bytes are free there"
+    return ""
 
 
 def _holder(since_ms: int) -> Holder:

@@ -37,9 +37,10 @@ def build(name: str, options: Mapping[str, object], context: TierContext) -> Nof
     """Build a nof tier.  Raises ConfigError.
 
     path: the device or file, relative to the state directory; size_bytes: create a plain file of
-    that size where there is none; capacity_bytes: use at most so much; format: format a blank
-    device; takeover: a host that is down and did not close the device; deadline_s: of each call;
-    workers: processes that move data; adopt: on entering the device becomes this store's.
+    that size where there is none; capacity_bytes: use at most so much; format: format a device or
+    file that is there and blank; takeover: a host that is down and did not close the device;
+    deadline_s: of each call; workers: processes that move data; adopt: on entering the device
+    becomes this store's.
     """
     given = TierOptions(name, options, OPTIONS)
     workers = given.count("workers", 3)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from weightctl.adapters.shared.files import FOLDER_FLAGS, locked, read_small, write_new, write_small
 from weightctl.adapters.shared.ownership import is_foreign, refuse_foreign
 from weightctl.controller.errors import ConfigError, TransientError
+from weightctl.controller.ports import NOT_SET_UP, SET_UP_BY_USE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -61,7 +62,8 @@ class Medium:
     holder: the store that acts, whose the root becomes; empty for none, to which all is open;
     remembered: file in the state directory that keeps the uuid of a persistent medium over
     restarts; None for one that may forget (memory), which is begun anew when it has gone;
-    trusted: a folder of the one who may own the root, where others could have made it before.
+    trusted: a folder of the one who may own the root, where others could have made it before;
+    misfit: why the file system of an open folder is not enough for what is asked of the tier.
     """
 
     def __init__(
@@ -73,11 +75,13 @@ class Medium:
         durable: bool,
         holder: str = "",
         trusted: Path | None = None,
+        misfit: Callable[[int], str] = lambda _: "",
     ) -> None:
         self.root = root
         self._holder = holder
         self._read_only = False
         self._trusted = trusted
+        self._misfit = misfit
         self._kind = kind
         self._remembered = remembered
         self._durable = durable
@@ -161,9 +165,7 @@ class Medium:
     def _marked(self) -> Iterator[tuple[int, Marker]]:
         """Descriptor of the root and its marker, checked to be the expected medium."""
         if not self._uuid:
-            raise MediumError(
-                f"not set up yet: {self.root}", "no medium is known", "start the controller once"
-            )
+            raise self._not_set_up()
         try:
             root_fd = os.open(self.root, _ROOT_FLAGS)
         except FileNotFoundError:
@@ -184,6 +186,33 @@ class Medium:
         if marker.uuid != self._uuid:
             raise self._away(f"it is medium {marker.uuid}, expected {self._uuid}")
         return marker
+
+    def _not_set_up(self) -> MediumError:
+        """Of a dry run: what the first use would do, or what is in its way."""
+        why = self._in_the_way()
+        return MediumError(
+            f"{NOT_SET_UP}: {self.root}",
+            why or "it was never used",
+            "mend that first" if why else SET_UP_BY_USE,
+        )
+
+    def _in_the_way(self) -> str:
+        folder = self.root
+        while not folder.exists():
+            folder = folder.parent
+        folder_fd = os.open(folder, _ROOT_FLAGS)
+        try:
+            if folder == self.root:
+                marker = _read_marker(folder_fd, folder)
+                if marker is not None:
+                    self._refuse_other_store(marker)
+                elif foreign := _content(folder_fd):
+                    return f"it is not empty and has no {MARKER_FILE} (it holds {foreign[0]!r})"
+            if not os.access(folder, os.W_OK | os.X_OK):
+                return f"{folder} cannot be written to"
+            return self._misfit(folder_fd)
+        finally:
+            os.close(folder_fd)
 
     def _away(self, why: str) -> MediumError:
         todo = "mount the medium again"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weightctl.controller.errors import CapacityError, ConfigError, ReconcileError
+from weightctl.controller.errors import CapacityError, ConfigError, ReconcileError, TransientError
 from weightctl.controller.weightstore.primitives import complete_mask, observe
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ async def choose(
     """The tiers to write to: those in `names`, or by the default rule.
 
     Raises ConfigError for an unknown name or when no tier of a kind exists, CapacityError when
-    none has room.
+    none has room, TransientError when none can be asked.
     """
     if names is not None:
         return [await _named(tiers, name, members, options) for name in dict.fromkeys(names)]
@@ -69,18 +69,26 @@ async def _with_room(
             "configure one, or name the tiers to write to",
         )
     reasons: list[str] = []
+    unusable: list[ReconcileError] = []
     most_needed = most_free = 0
     for tier in candidates:
         try:
             free_bytes = (await tier.capacity()).free_bytes
         except ReconcileError as error:
-            reasons.append(f"{tier.profile.name}: {error.why or error.what}")
+            reasons.append(f"{tier.profile.name}: {error.what}: {error.why}")
+            unusable.append(error)
             continue
         needed = await _missing_bytes(tier, members, options)
         if needed <= free_bytes:
             return tier
         most_needed, most_free = max(most_needed, needed), max(most_free, free_bytes)
         reasons.append(f"{tier.profile.name}: needs {needed} bytes, {free_bytes} are free")
+    if len(unusable) == len(candidates):
+        raise TransientError(
+            f"group {members.group_id} cannot be placed: no {kind} tier can be used",
+            "; ".join(reasons),
+            "; ".join(dict.fromkeys(error.todo for error in unusable if error.todo)),
+        )
     raise CapacityError(
         most_needed,
         most_free,

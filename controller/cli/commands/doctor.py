@@ -19,6 +19,7 @@ from weightctl.controller.cli.exit_codes import ExitCode
 from weightctl.controller.cli.settings import gate_refusal, load_config
 from weightctl.controller.cli.units import size_text
 from weightctl.controller.errors import WeightctlError
+from weightctl.controller.ports import NOT_SET_UP, SET_UP_BY_USE
 from weightctl.controller.store.database import DATABASE_NAME
 from weightctl.controller.store.oplog import verify_log
 from weightctl.controller.wiring import TIER_GROUP
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 
     Check = doc.CheckFields
 
-NOT_SET_UP = "not set up yet"
-"""In the problem of a tier that was opened for reading only before it was ever written."""
 SQLITE_MIN = (3, 37, 0)
 """STRICT tables."""
 
@@ -96,11 +95,19 @@ def _plugins() -> Iterator[Check]:
 
 def _state_dir(config: Config) -> Check:
     folder = Path(config.state_dir)
-    if not folder.exists():
+    todo = "give this user write access, or name another directory"
+    there = folder
+    while not os.path.lexists(there):
+        there = there.parent
+    if not there.is_dir():
+        return _bad("state directory", f"{folder}: {there} is not a directory", todo)
+    database = there / DATABASE_NAME
+    if not os.access(there, os.W_OK | os.X_OK):
+        return _bad("state directory", f"{folder}: {there} is not writable", todo)
+    if there != folder:
         return _ok("state directory", f"{folder}: not there yet, the first import makes it")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        todo = "give this user write access, or name another directory"
-        return _bad("state directory", f"{folder}: not writable", todo)
+    if database.exists() and not os.access(database, os.R_OK | os.W_OK):
+        return _bad("state directory", f"{database}: not writable", todo)
     room = os.statvfs(folder)
     free_bytes = room.f_bavail * room.f_frsize
     return _ok("state directory", f"{folder}: {size_text(free_bytes)} free")
@@ -146,15 +153,22 @@ def _tiers(args: argparse.Namespace, console: Console, config: Config) -> Iterat
         yield _failed("tiers", error)
         return
     for row in found:
-        name = f"tier {row['name']}"
-        if NOT_SET_UP in row["problem"]:
-            yield _ok(name, "not set up yet, the first import does it")
-        elif row["problem"]:
-            yield _bad(name, row["problem"], "mend it; what it holds counts as unknown until then")
-        else:
-            free, total = size_text(row["freeBytes"]), size_text(row["totalBytes"])
-            yield _ok(name, f"{row['tier']}: {free} free of {total}")
+        yield _tier(row)
     yield _kinds(found, config)
+
+
+def _tier(row: dict[str, Any]) -> Check:
+    name, problem = f"tier {row['name']}", row["problem"]
+    if NOT_SET_UP in problem and problem.endswith(SET_UP_BY_USE):
+        return _ok(name, f"{NOT_SET_UP}, {SET_UP_BY_USE}")
+    if problem:
+        return _bad(name, problem, "mend it; what it holds counts as unknown until then")
+    free, total = size_text(row["freeBytes"]), size_text(row["totalBytes"])
+    usable = row["usedBytes"] + row["freeBytes"]
+    if "mappable" in row["capabilities"] and usable < row["totalBytes"]:
+        detail = f"capacity_bytes is {total}, and only {size_text(usable)} of memory can be used"
+        return _bad(name, detail, "lower capacity_bytes, or enlarge its tmpfs or the memory")
+    return _ok(name, f"{row['tier']}: {free} free of {total}")
 
 
 def _kinds(found: list[dict[str, Any]], config: Config) -> Check:
