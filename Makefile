@@ -12,7 +12,7 @@ MOONCAKE_DEBIAN := libibverbs1 libnuma1 libcurl4 # what the wheel's programs lin
 DEBIAN := iproute2 moosefs-master moosefs-chunkserver moosefs-client # for the tests of the dfs tier
 
 .DEFAULT_GOAL := help
-.PHONY: help venv test demo soak bench lint format clean
+.PHONY: help venv test demo demo-soak bench lab soak lint format clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -34,7 +34,7 @@ test: $(VENV)/.installed ## run every check: style, types, imports, tests on bot
 demo: $(MODEL_STAMP) ## import, evict, rehydrate, lease and delete a real model
 	@$(VENV)/bin/weightctl demo $(DEMO_ARGS)
 
-soak: $(MODEL_STAMP) ## the demo twenty times in a row, a kill -9 in each operation
+demo-soak: $(MODEL_STAMP) ## the demo twenty times in a row, a kill -9 in each operation
 	@$(VENV)/bin/weightctl demo --rounds 20 $(DEMO_ARGS)
 
 $(MOONCAKE_STAMP): $(VENV)/.installed

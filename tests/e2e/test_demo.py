@@ -1,4 +1,4 @@
-"""The demo as a whole, with kills; `make soak` tells it twenty times on the real model."""
+"""The demo as a whole, with kills; `make demo-soak` tells it twenty times on the real model."""
 
 import json
 import os

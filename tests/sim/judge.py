@@ -161,7 +161,8 @@ class Judge:
             self._active[place] += 1
             if self._active[place] > self.world.concurrency:
                 self.world.violate("bounded", f"{self._active[place]} batches at once at {tier}")
-            self.world.count_attempts(trace.identity, tier, call, len(members))
+            if self.world.on_attempt is not None:
+                self.world.on_attempt(trace.identity, len(members))
         try:
             yield
         finally:

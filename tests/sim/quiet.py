@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from tests.sim.media import is_good
 from tests.sim.subjects import Subject
-from weightctl.adapters.conformance.faults import Call
 from weightctl.adapters.conformance.reference import Name
 from weightctl.controller.core.identity import Identity
 from weightctl.controller.core.records import (
@@ -44,7 +43,7 @@ async def come_to_rest(world: "World") -> None:
         lambda: not (world.background or world.acting or _passes_since_before(world, world.over_s))
     )
     measure = Measure(world)
-    world.measure_now, world.count_attempts = measure.changed, measure.attempted  # type: ignore[method-assign]
+    world.on_change, world.on_attempt = measure.changed, measure.attempted
     until_s = world.loop.time() + FIXED_WAITS_S + STEP_S * measure.total()
     while waiting := _unrest(world):
         if world.loop.time() > until_s:
@@ -192,7 +191,7 @@ class Measure:
             step = f"{what} of {name[1][-12:]} at {tier}"
             self.world.violate("measure", f"{step}: {before} to {now} during {record.operation!r}")
 
-    def attempted(self, identity: Identity, tier: str, call: Call, count: int) -> None:
+    def attempted(self, identity: Identity, count: int) -> None:
         self._attempts[identity] += count
         members = len(self.world.subjects[identity].members)
         bound = ATTEMPTS_PER_COPY * members * len(self.world.media) + 40

@@ -78,6 +78,9 @@ class World:
         self.clogged: dict[str, asyncio.Event] = {}
         self._local: dict[int, set[asyncio.Task[None]]] = {}
         self.last_term = -1
+        self.on_change: Callable[[str, Name, str], None] | None = None
+        self.on_attempt: Callable[[Identity, int], None] | None = None
+        """Set when the faults are over: what hears of each change and each attempt."""
         self.over_s = 0.0
         """When the faults were over."""
         self.acting = 0
@@ -333,14 +336,8 @@ class World:
         self.moved_s = self.loop.time()
         self.touched_s[tier, name[0]] = self.moved_s
         self.note(f"{what} {tier} {name[1][-12:]}")
-        if not self.faulty:
-            self.measure_now(tier, name, what)
-
-    def measure_now(self, tier: str, name: Name, what: str) -> None:
-        """Set by `quiet` when the faults are over."""
-
-    def count_attempts(self, identity: Identity, tier: str, call: Call, count: int) -> None:
-        """Set by `quiet` when the faults are over."""
+        if self.on_change is not None:
+            self.on_change(tier, name, what)
 
     # --- what went wrong --------------------------------------------------------------------------
 
