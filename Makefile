@@ -44,7 +44,8 @@ $(MOONCAKE_STAMP): $(VENV)/.installed
 
 test-mooncake: $(MOONCAKE_STAMP) ## the tests that need a real Mooncake Master, some minutes long
 	@.ci/debian etcd-server
-	@$(PY) -m pytest tests/contract/test_mooncake_behaviour.py tests/contract/test_mooncake_real.py \
+	@$(PY) -m pytest -m "mooncake or not mooncake" \
+		tests/contract/test_mooncake_fake.py tests/contract/test_mooncake_behaviour.py tests/contract/test_mooncake_real.py \
 		tests/integration/test_mooncake_life.py tests/integration/test_mooncake_beside.py \
 		tests/integration/test_mooncake_failover.py $(PYTEST_ARGS)
 

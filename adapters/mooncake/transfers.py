@@ -15,6 +15,7 @@ from anyio import to_thread
 from weightctl.adapters.mooncake.codes import Meaning, meaning_of, outcome_of_code, told
 from weightctl.adapters.mooncake.engine import Engine
 from weightctl.adapters.shared.pump import pump
+from weightctl.adapters.shared.sources import opened_source
 from weightctl.controller.errors import ReconcileError, TransientError, UnknownOutcomeError
 from weightctl.controller.ports import (
     PIECE_BYTES,
@@ -36,7 +37,7 @@ async def put(
 ) -> Outcome:
     """Put one object; Done without an instance id.  Raises ReconcileError."""
     member = item.member
-    async with item.open_source() as source:
+    async with opened_source(item) as source:
         if source.size_bytes != member.size_bytes:
             return Corrupt(expected=member.sha256, got=b"", instance_id=source.instance_id)
         async with connection.owner() as (worker, _):

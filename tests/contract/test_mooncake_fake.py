@@ -9,6 +9,8 @@ from tests.support.mooncake_fake import FakeMooncake, fake
 from tests.support.mooncake_harness import MooncakeHarness
 from tests.support.mooncake_suite import MooncakeSuite
 
+pytestmark = pytest.mark.mooncake
+
 QUICK = {
     "library": "tests.support.mooncake_fake_client",
     "deadline_s": 1.0,
