@@ -46,6 +46,7 @@ def test_a_point_becomes_members_done_and_a_share_of_the_next() -> None:
     goals = [way.goal(share / 1000) for share in range(1000)]
     assert goals[0] == (0, 0.0)
     assert goals == sorted(goals)
+    assert goals[-1] == (way.length, 0.0)
     assert {done for done, _ in goals} == set(range(way.length + 1)), "then comes the finish"
     assert all(0 <= share < 1 for _, share in goals)
 

@@ -20,12 +20,13 @@ FINISH_SHARE = 0.1
 """Of every course; more than it takes, so that some kills hit it."""
 BEFORE_BEGIN, COPYING, VERIFYING, FINISHING = "before begin", "copying", "verifying", "finishing"
 MISSED = "missed"
-STAGES = (BEFORE_BEGIN, VERIFYING, COPYING, "dropping", FINISHING, MISSED)
+DROPPING, SETTING_ASIDE = "dropping", "setting aside"
+STAGES = (BEFORE_BEGIN, COPYING, VERIFYING, SETTING_ASIDE, DROPPING, FINISHING, MISSED)
 _STAGE_OF = {
     "verify": VERIFYING,
     "store": COPYING,
-    "drop": "dropping",
-    "quarantine": "setting aside",
+    "drop": DROPPING,
+    "quarantine": SETTING_ASIDE,
 }
 _IMPORT_PARTS = ((BEFORE_BEGIN, 0.15), (COPYING, 0.5), (VERIFYING, 0.25), (FINISHING, FINISH_SHARE))
 
@@ -81,11 +82,14 @@ class Way:
         self.length = sum(self._total.values())
 
     def goal(self, point: float) -> tuple[int, float]:
-        """Members that must be done, and the share of the next one's time to wait after that."""
+        """Members that must be done, and the share of the next one's time to wait after that.
+
+        In the finish nothing can be counted: all members, and no share.
+        """
         at = point * self.length / (1 - FINISH_SHARE)
         if at < self.length:
             return int(at), at % 1
-        return self.length, (point - (1 - FINISH_SHARE)) / FINISH_SHARE
+        return self.length, 0.0
 
     def done(self, plan: doc.Plan) -> int:
         """Members done by now."""

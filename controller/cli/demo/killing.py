@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any, cast
 
 from weightctl.controller.api.client import RemoteError
-from weightctl.controller.cli.demo.course import MISSED, Import, Place, Way
+from weightctl.controller.cli.demo.course import MISSED, Import, Place, Way, left
 from weightctl.controller.clock import SystemClock
 from weightctl.controller.core.records import Availability
 from weightctl.controller.errors import UnknownOutcomeError
@@ -29,8 +29,11 @@ MEMBER_S = 0.03
 READ_BACK_BYTES_PER_S = 640 * 1024**2
 COMMIT_S = 0.015
 """About what an import takes to read back, and to write manifest and record."""
-FINISH_S = 0.004
-"""About what passes between a look at which nothing is left and the record that says so."""
+SLICE_S = 0.003
+"""How long the loop runs between two looks for which it is held still; it takes several of them to
+write the end of an operation.
+"""
+SLICES_MAX = 1000
 
 
 class Killer:
@@ -91,28 +94,53 @@ class Killer:
         way = Way(first)
         self._sandbox.ask(verb, self._params)
         seen = self._await(verb, way, point)
+        if seen is not None and way.goal(point)[0] == way.length:
+            self._step_to_finish(verb)
         self._sandbox.kill()
-        found = self._sandbox.survey("plan", self._params)
+        found = self._found()
         missed = found["purpose"] != verb
         place = Place(stage=MISSED) if missed else way.place(seen or found, found)
         self._note(point, place)
         return not missed
 
+    def _found(self) -> doc.Plan:
+        """What is left by the records and the media, without the loop."""
+        return self._sandbox.survey("plan", self._params)
+
     def _await(self, verb: str, way: Way, point: float) -> doc.Plan | None:
-        """Watch until the point is due; the last look, None when the operation was over before."""
+        """Watch until the point is due; the last look, None when the operation was over before.
+
+        A point in the finish is due one member earlier.
+        """
         goal, share = way.goal(point)
+        finish = goal == way.length
         started_s = self._clock.monotonic_s()
         while True:
             seen = cast("doc.Plan", self._sandbox.ask("plan", self._params))
             if seen["purpose"] != verb:
                 return None
             done = way.done(seen)
-            if done >= goal:
+            if done >= goal - finish:
                 break
             time.sleep(LOOK_S)
-        member_s = (self._clock.monotonic_s() - started_s) / done if done else MEMBER_S
-        time.sleep(share * (FINISH_S if done == way.length else member_s))
+        if not finish:
+            passed_s = self._clock.monotonic_s() - started_s
+            time.sleep(share * (passed_s / done if done else MEMBER_S))
         return seen
+
+    def _step_to_finish(self, verb: str) -> None:
+        """Let the loop run in slices, and kill it when all that is left is to say so.
+
+        Where reading back comes last, that is at once: it leaves no trace on the media.
+        """
+        for _ in range(SLICES_MAX):
+            with self._sandbox.held_still():
+                found = self._found()
+                unmoved = left(found).keys() - {"verify"}
+                if found["purpose"] != verb or not (unmoved or found["waits"]):
+                    self._sandbox.kill()
+                    return
+            time.sleep(SLICE_S)
 
     def _note(self, point: float, place: Place) -> None:
         self.kills.append(

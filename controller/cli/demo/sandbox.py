@@ -141,6 +141,17 @@ class Sandbox:
             self._child.kill()
             self._child.wait()
 
+    @contextmanager
+    def held_still(self) -> Iterator[None]:
+        """The loop does nothing for the length of the block."""
+        if self._child is None:
+            raise self._failed("`weightctl run` was not started")
+        self._child.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._child.send_signal(signal.SIGCONT)
+
     def stop(self) -> None:
         """SIGTERM, and wait for a clean end.  Raises DemoError when it is not clean."""
         if self._child is None:
