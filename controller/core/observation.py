@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from weightctl.controller.core.records import DataType
-from weightctl.controller.errors import require
+from weightctl.controller.errors import InvariantViolationError
 
 if TYPE_CHECKING:
     from array import array
@@ -65,7 +65,8 @@ class Members:
         count = len(self.keys)
         lengths = (len(self.sizes_bytes), len(self.sha256), len(self.data_types))
         if lengths != (count, SHA256_BYTES * count, count):
-            require(False, f"group {self.group_id}: {lengths} do not match {count} keys")  # noqa: FBT003
+            what = f"group {self.group_id}"
+            raise InvariantViolationError(what, f"{lengths} do not match {count} keys")
 
     def __len__(self) -> int:
         return len(self.keys)

@@ -116,7 +116,6 @@ def test_a_dry_run_is_refused_where_the_real_verb_would_be(cli: Cli) -> None:
     assert (
         "STALE" in cli.run("evict", IDENTITY, "--dry-run", "--expected-generation", "9", code=4).err
     )
-    assert "NOT_READY" in cli.run("repair", IDENTITY, "--dry-run", code=6).err
     cli.run("lease", "acquire", IDENTITY, "--holder", "reader")
     for verb in ("evict", "rehydrate", "delete"):
         assert "BUSY" in cli.run(verb, IDENTITY, "--dry-run", code=5).err
@@ -130,7 +129,6 @@ def test_a_dry_run_is_refused_where_the_real_verb_would_be(cli: Cli) -> None:
         (("get", "prod/model/%zz@2"), 2, "two hexadecimal digits"),
         (("evict", "prod/model/v1@2", "--wait"), 3, "NOT_FOUND"),
         (("evict", IDENTITY, "--wait", "--expected-generation", "9"), 4, "STALE_GENERATION"),
-        (("repair", IDENTITY, "--wait"), 6, "NOT_READY"),
         (("lease", "renew", "99"), 3, "NOT_FOUND"),
         (("lease", "acquire", IDENTITY, "--holder", "", "--ttl", "1s"), 2, "holder"),
         (("load", IDENTITY, "out", "--tensor", "none"), 3, "none"),
@@ -494,3 +492,13 @@ def test_the_installed_command_is_the_same(cli: Cli) -> None:
     shown = subprocess.run([script, "--version"], capture_output=True, text=True, check=True)
     module = subprocess.run([*WEIGHTCTL, "--version"], capture_output=True, text=True, check=True)
     assert shown.stdout == module.stdout
+
+
+def test_repair_of_a_whole_revision_reads_every_replica_back(cli: Cli) -> None:
+    cli.ready()
+    planned = cli.json("repair", IDENTITY, "--dry-run")
+    assert {(step["step"], step["source"]) for step in planned["steps"] if step["source"]} == {
+        ("verify", "memory"),
+        ("verify", "local_disk"),
+    }
+    assert cli.json("repair", IDENTITY, "--wait")["availability"] == "READY"

@@ -111,6 +111,10 @@ class Facts:
         """A repair towards COLD ends wherever the members lie when they have their cold copies."""
         return self.op is not None and self.repairs and self.op["target"] == "COLD"
 
+    @property
+    def ends_here(self) -> bool:
+        return self.op is not None and (self.op["target"] == self["res"] or self.repairs_cold)
+
     def running_is(self, kind: str, target: str) -> bool:
         if self.rev is None:
             return False
@@ -270,7 +274,7 @@ TABLES: dict[str, list[Line]] = {
         (NOT_FOUND, lambda f: f.op is None or f.absent),
         (NO_OP, lambda f: not f.working and f.rev["res"] == f["res"]),  # type: ignore[index]
         (CONFLICT, lambda f: not f.is_current),
-        (NOT_READY, lambda f: f.op["target"] != f["res"] and not f.repairs_cold),  # type: ignore[index]
+        (NOT_READY, lambda f: not f.ends_here),
         (EXHAUSTED, lambda f: f.spent),
     ],
     "get": [

@@ -112,8 +112,9 @@ class PlainTier:
         self, batch: Sequence[StoreItem], fence: Fence, *, limit: Limiter | None = None
     ) -> Sequence[Outcome]:
         self.fences.append(fence)
-        for item in batch if limit is not None else ():
-            await limit.charge(item.member.size_bytes)
+        if limit is not None:
+            for item in batch:
+                await limit.charge(item.member.size_bytes)
         return [await self._store(item) for item in batch]
 
     async def _store(self, item: StoreItem) -> Outcome:
