@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.cli import WEIGHTCTL, checked
 from tests.support.models import write_model
+from weightctl.controller.config.places import memory_path
 
 MIB = 1024 * 1024
 ROUNDS = int(os.environ.get("DEMO_ROUNDS", "2"))
@@ -27,9 +28,10 @@ def model(tmp_path: Path) -> Path:
     return write_model(tmp_path / "model.safetensors", tensors)
 
 
-def leftovers() -> set[str]:
-    places = (Path("/dev/shm"), Path("/tmp"))
-    return {str(path) for place in places for path in place.glob("weightctl-*")}
+def memory_folder(tmp_path: Path) -> Path:
+    """Where the demo that runs in `tmp_path` keeps its memory tier."""
+    (folder,) = tmp_path.glob("weightctl-demo-*")
+    return Path(memory_path(str(folder)))
 
 
 def test_the_demo_passes_with_a_kill_in_each_operation(model: Path, tmp_path: Path) -> None:
@@ -88,20 +90,21 @@ def test_the_demo_says_what_is_wrong_and_fails(model: Path, tmp_path: Path) -> N
 
 
 def test_a_demo_that_is_interrupted_cleans_up(model: Path, tmp_path: Path) -> None:
-    before = leftovers()
     environ = ENVIRON | {"TMPDIR": str(tmp_path)}
     command = [*WEIGHTCTL, "demo", str(model)]
     with subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True) as child:
         assert child.stderr is not None
         while "evict" not in child.stderr.readline():
             pass
+        memory = memory_folder(tmp_path)
+        assert memory.is_dir()
         child.send_signal(signal.SIGTERM)
         child.stderr.read()
     assert child.returncode == 130
     until = time.monotonic() + 30
-    while leftovers() - before and time.monotonic() < until:
+    while memory.exists() and time.monotonic() < until:
         time.sleep(0.1)
-    assert leftovers() - before == set()
+    assert not memory.exists()
     assert list(tmp_path.glob("weightctl-*")) == []
 
 
