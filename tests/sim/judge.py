@@ -102,7 +102,10 @@ class Judge:
             return  # the pass has its picture; this is a look before an act
         trace.answers[tier] = (members, answer, now_s)
         states = dict(zip(members.keys, answer.states, strict=True))
-        self.trust_of(process).answered(tier, members.group_id, states, answer.epoch, now_s)
+        trust = self.trust_of(process)
+        trust.answered(tier, members.group_id, states, answer.epoch, now_s)
+        trust.learn(self.world.disk.epochs())
+        trace.unsettled[tier] = trust.problem(tier, members.group_id, now_s)
 
     def told(
         self,
@@ -163,9 +166,14 @@ class Judge:
                 self.world.violate("bounded", f"{self._active[place]} batches at once at {tier}")
             if self.world.on_attempt is not None:
                 self.world.on_attempt(trace.identity, len(members))
+        changes = call is not Call.VERIFY
+        trust, keys = self.trust_of(process), [member.key for member in members if changes]
+        group_id = members[0].group_id if members else ""
+        trust.begins(tier, group_id, keys, 1)
         try:
             yield
         finally:
+            trust.begins(tier, group_id, keys, -1)
             if trace is not None:
                 self._active[place] -= 1
 
@@ -185,11 +193,8 @@ class Judge:
         if trace is None:
             return
         group_id = batch[0].member.group_id if batch else ""
-        now_s = self.world.loop.time()
-        for name in self.world.media:
-            problem = self.trust_of(process).problem(name, group_id, now_s)
-            if problem:
-                self.world.violate("settle", f"{call} at {tier} of {group_id}: {problem}")
+        for problem in filter(None, trace.unsettled.values()):
+            self.world.violate("settle", f"{call} at {tier} of {group_id}: {problem}")
         self.removal.sent(process, trace, tier, call, batch)
 
     # --- what has happened ------------------------------------------------------------------------

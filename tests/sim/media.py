@@ -71,9 +71,9 @@ class SimMedium(ReferenceMedium):
         self.destroyed_s.setdefault((name, stored.instance_id), now_s)
         if torn:
             stored.content[-1 - len(stored.content) // 2 :] = bytes(1 + len(stored.content) // 2)
-            stored.content[-1] ^= 1
+            stored.content[-1] = (stored.content[-1] + 1) % 256
         else:
-            stored.content[0] ^= 1
+            stored.content[0] = (stored.content[0] + 1) % 256  # twice does not heal
 
     def forget(self, now_s: float, *, epoch: bool) -> None:
         """Everything is gone; an honest medium begins a new epoch."""

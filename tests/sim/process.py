@@ -69,6 +69,8 @@ class PassTrace:
     looks: dict[tuple[str, str], Look] = field(default_factory=dict)
     inventories: dict[str, tuple[bool, float]] = field(default_factory=dict)
     """By tier: whether it listed anything, and when."""
+    unsettled: dict[str, str] = field(default_factory=dict)
+    """By tier: why its answer may not be relied on for a removal; empty when it may."""
     lied: set[str] = field(default_factory=set)
     """Tiers that told this pass something that is not so."""
 

@@ -9,6 +9,8 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import anyio
+
 from tests.sim.media import is_good
 from tests.sim.subjects import Subject
 from weightctl.adapters.conformance.reference import Name
@@ -23,6 +25,7 @@ from weightctl.controller.core.records import (
 if TYPE_CHECKING:
     from tests.sim.world import World
 
+SILENCE_S = 90.0
 FIXED_WAITS_S = 60 + 25 + 40 + 2 * 4 + 20 + 20 + 10 + 2 * 20 + 8
 """Silence of a tier, a lease, an abandoned import, settling, waits, parking, rounds, backoff."""
 PARKED_S = 90.0
@@ -42,6 +45,8 @@ async def come_to_rest(world: "World") -> None:
     await world.until(
         lambda: not (world.background or world.acting or _passes_since_before(world, world.over_s))
     )
+    with anyio.move_on_after(SILENCE_S):  # who is not heard is stored beside, which is no progress
+        await world.until(lambda: not any(_silent(world)))
     measure = Measure(world)
     world.on_change, world.on_attempt = measure.changed, measure.attempted
     until_s = world.loop.time() + FIXED_WAITS_S + STEP_S * measure.total()
@@ -73,6 +78,12 @@ async def _end_faults(world: "World") -> None:
         leader.kill()
     leader = await world.some_leader()
     leader.controller.set_policy(world.policy)
+
+
+def _silent(world: "World") -> list[str]:
+    """What tiers last failed to answer, as the leader tells."""
+    leader = world.leader
+    return ["nobody leads"] if leader is None else list(leader.controller.health().tiers.values())
 
 
 def _passes_since_before(world: "World", over_s: float) -> bool:

@@ -280,6 +280,7 @@ class World:
 
     def _spawn(self, work: Coroutine[Any, Any, None], *, local: bool) -> None:
         task = self.loop.create_task(self._background(work))
+        task.add_done_callback(lambda _: work.close())  # it may never have begun
         if local and self.calling is not None:
             tasks = self._local.setdefault(self.calling.number, set())
             tasks.add(task)
