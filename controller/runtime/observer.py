@@ -8,7 +8,7 @@ while, so that it costs the passes nothing.  Looking changes nothing in any tier
 from array import array
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import anyio
 
@@ -70,6 +70,14 @@ def subset(members: Members, indexes: Sequence[int]) -> Members:
     )
 
 
+class _Answer(NamedTuple):
+    """What one tier answered, and when it was asked."""
+
+    observation: TierObservation
+    capacity: TierCapacity | None
+    asked_s: float
+
+
 class _Line:
     """The connection to one tier: its silence and its last known capacity."""
 
@@ -124,13 +132,14 @@ class Observer:
         ever counts against the copy that was read.
         """
         suspected = suspects(damage, members) if damage else {}
-        answers: dict[str, tuple[TierObservation, TierCapacity | None]] = {}
+        answers: dict[str, _Answer] = {}
 
         async def ask(line: _Line) -> None:
             detail = tuple(suspected.get(line.name, ()))
+            asked_s = self._clock.monotonic_s()
             observation = await self._ask(line, members, detail)
             capacity = await self._capacity(line) if with_capacity else None
-            answers[line.name] = (observation, capacity)
+            answers[line.name] = _Answer(observation, capacity, asked_s)
 
         await self._all_lines(ask)
         refuted: list[DamagedReplica] = []
@@ -138,9 +147,9 @@ class Observer:
         for name, line in self._lines.items():
             view = self._view(line, members, policy, answers[name])
             if name in suspected:
-                view = _marked(view, answers[name][0], suspected[name], refuted)
+                view = _marked(view, answers[name].observation, suspected[name], refuted)
             views.append(view)
-        epochs = {name: observation.epoch for name, (observation, _) in answers.items()}
+        epochs = {name: answer.observation.epoch for name, answer in answers.items()}
         return Seen(members=members, views=tuple(views), epochs=epochs, refuted=tuple(refuted))
 
     async def look(self, tier: str, members: Members, indexes: Sequence[int]) -> TierObservation:
@@ -203,10 +212,12 @@ class Observer:
         line: _Line,
         members: Members,
         policy: Policy,
-        answer: tuple[TierObservation, TierCapacity | None],
+        answer: _Answer,
     ) -> TierView:
-        observation, capacity = answer
-        settles_in_s = self.gate.judge(line.name, members.group_id, observation, policy)
+        observation, capacity, asked_s = answer
+        settles_in_s = self.gate.judge(
+            line.name, members.group_id, observation, policy, asked_s=asked_s
+        )
         states = self.evidence.merge(
             line.name,
             members.group_id,

@@ -86,11 +86,19 @@ class SettleGate:
             del self._unsaved[tier]
 
     def judge(
-        self, tier: str, group_id: str, observation: TierObservation, policy: Policy
+        self,
+        tier: str,
+        group_id: str,
+        observation: TierObservation,
+        policy: Policy,
+        *,
+        asked_s: float,
     ) -> float | None:
         """None when the group is settled in this tier, else the seconds until it may be.
 
         An unanswered observation neither settles nor unsettles: its states are UNKNOWN anyway.
+        asked_s: monotonic time of the question.  Other tiers may answer much later, and only what
+        lies between an earlier judgement and this question is time for which the look was the same.
         """
         seen = self._seen.get((tier, group_id))
         if not observation.epoch:
@@ -103,7 +111,7 @@ class SettleGate:
         if seen.candidate is None and _is_trusted(seen, observation, policy):
             seen.states = _updated(seen.states, observation.states)
             return None
-        return self._settle(tier, seen, observation, policy)
+        return self._settle(tier, seen, observation, policy, asked_s)
 
     def expect(self, tier: str, group_id: str, indexes: Iterable[int], state: MemberState) -> None:
         """What our own primitive made of these members; seeing it is no surprise."""
@@ -144,7 +152,12 @@ class SettleGate:
         return seen
 
     def _settle(
-        self, tier: str, seen: _Seen, observation: TierObservation, policy: Policy
+        self,
+        tier: str,
+        seen: _Seen,
+        observation: TierObservation,
+        policy: Policy,
+        asked_s: float,
     ) -> float | None:
         now_s = self._clock.monotonic_s()
         candidate = seen.candidate
@@ -157,9 +170,9 @@ class SettleGate:
             seen.candidate = (observation.epoch, observation.states)
             seen.since_s = now_s
             return policy.settle_s
-        left_s = seen.since_s + policy.settle_s - now_s
-        if left_s > 0:
-            return left_s
+        settled_s = seen.since_s + policy.settle_s
+        if asked_s < settled_s:
+            return max(settled_s - now_s, 0.0)
         seen.epoch = observation.epoch
         seen.states = _updated(seen.states, observation.states)
         seen.candidate = None

@@ -82,7 +82,11 @@ class Gate:
     def sees(self, letters: str, epoch: str = "1", group: str = "g") -> bool:
         """Whether this observation is settled."""
         seen = TierObservation(states=states(letters), epoch=epoch)
-        return self.gate.judge("t", group, seen, POLICY) is None
+        return self.judges(seen, group, asked_s=self.clock.monotonic_s()) is None
+
+    def judges(self, seen: TierObservation, group: str = "g", *, asked_s: float) -> float | None:
+        """What the gate says now about an answer to a question of then."""
+        return self.gate.judge("t", group, seen, POLICY, asked_s=asked_s)
 
 
 def test_a_tier_never_seen_before_is_trusted_and_its_epoch_is_to_be_kept() -> None:
@@ -91,6 +95,17 @@ def test_a_tier_never_seen_before_is_trusted_and_its_epoch_is_to_be_kept() -> No
     assert gate.gate.unsaved() == {"t": "1"}
     gate.gate.saved("t", "1")
     assert gate.gate.unsaved() == {}
+
+
+def test_an_answer_that_waited_for_other_tiers_is_as_old_as_its_question() -> None:
+    gate = Gate(t="1")
+    assert gate.sees("cccc")
+    assert not gate.sees("----", "2")
+    asked_s = gate.clock.monotonic_s()
+    gate.clock.jump(11)  # another tier hangs meanwhile
+    gone = TierObservation(states=states("----"), epoch="2")
+    assert gate.judges(gone, asked_s=asked_s) == 0.0, "asked at once, so nothing has settled"
+    assert gate.judges(gone, asked_s=gate.clock.monotonic_s()) is None
 
 
 def test_a_new_epoch_settles_after_two_consistent_looks_far_enough_apart() -> None:
