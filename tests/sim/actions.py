@@ -187,7 +187,7 @@ async def plan(world: "World", action: Action) -> None:
     """Ask the loop, and plan without a loop, what would be done."""
     leader, subject, record = await _record(world, action)
     await leader.controller.explain(subject.identity)
-    PASS.set(PassTrace(subject.identity, world.loop.time(), dry=True))
+    PASS.set(PassTrace(subject.identity, world.loop.time(), dry=True, alone=True))
     question = Question(
         record=record,
         operation=leader.store.operation(identity=subject.identity),
@@ -201,6 +201,12 @@ async def plan(world: "World", action: Action) -> None:
         clock=leader.clock,
         options=ObserverOptions(deadline_s=2.0),
     )
+
+
+async def wake(world: "World", action: Action) -> None:
+    """Somebody has the loop look now."""
+    leader, subject = await _leader(world), _subject(world, action)
+    leader.controller.wake(subject.identity)
 
 
 # --- the world ------------------------------------------------------------------------------------
@@ -288,6 +294,17 @@ async def swap(world: "World", action: Action) -> None:
         medium.rot(name, other, world.loop.time())
 
 
+async def appear(world: "World", action: Action) -> None:
+    """Somebody else brings a good copy of every member in, as a request that was long under way."""
+    medium, subject = world.media[_tier(world, action)], _subject(world, action)
+    for key, member in subject.members.items():
+        if medium.seen(member) is None:
+            medium.made += 1
+            content = bytearray(subject.data[key])
+            stored = Stored(f"r{medium.made}", content, member.sha256)
+            ReferenceMedium.add(medium, (subject.group_id, key), stored)
+
+
 async def reborn(world: "World", action: Action) -> None:
     """A tier comes back as a new one that still holds everything."""
     world.media[_tier(world, action)].epoch += "+"
@@ -340,6 +357,7 @@ ACTIONS: dict[str, Callable[["World", Action], Awaitable[None]]] = {
     "renew": renew,
     "release": release,
     "plan": plan,
+    "wake": wake,
     "kill": kill,
     "power": power,
     "partition": partition,
@@ -351,6 +369,7 @@ ACTIONS: dict[str, Callable[["World", Action], Awaitable[None]]] = {
     "rot": rot,
     "swap": swap,
     "reborn": reborn,
+    "appear": appear,
     "litter": litter,
     "jump": jump,
     "stop": stop,

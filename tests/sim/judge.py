@@ -101,6 +101,8 @@ class Judge:
         if tier in trace.answers or not whole:
             return  # the pass has its picture; this is a look before an act
         trace.answers[tier] = (members, answer, now_s)
+        if trace.alone:
+            return
         states = dict(zip(members.keys, answer.states, strict=True))
         trust = self.trust_of(process)
         trust.answered(tier, members.group_id, states, answer.epoch, now_s)

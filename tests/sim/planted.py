@@ -124,7 +124,12 @@ PLANTED: dict[str, tuple[Planted, ...]] = {
         "return changed <= policy.mass_change_share",
         "return True or policy.mass_change_share",
     ),
-    "settling takes no time": _one(f"{SETTLING}:SettleGate._settle", "if left_s > 0:", "if False:"),
+    "a late answer counts as a fresh one": _one(
+        f"{SETTLING}:SettleGate._settle", "if asked_s < settled_s:", "if now_s < settled_s:"
+    ),
+    "settling takes no time": _one(
+        f"{SETTLING}:SettleGate._settle", "if asked_s < settled_s:", "if False:"
+    ),
     "an unsettled tier does not hold a drop": _one(
         f"{MASKS}:Draft.may_drop", "and not unsettled", ""
     ),
@@ -185,6 +190,9 @@ PLANTED: dict[str, tuple[Planted, ...]] = {
         f"{OPERATIONS}:_high_water", "if processed <= operation.processed_members:", "if False:"
     ),
     # --- the loop
+    "a repair towards cold waits for memory to be empty": _one(
+        "controller.core.validity:endings", "return _REPAIRED", "return frozenset({target})"
+    ),
     "two passes at once": _one(
         f"{RUNNER}:Runner._work",
         "outcome = await self._handle(key)",

@@ -64,6 +64,8 @@ class PassTrace:
     identity: Identity
     started_s: float
     dry: bool = False
+    alone: bool = False
+    """A dry run without the loop: the loop does not learn from what it is told."""
     answers: dict[str, tuple[Members, TierObservation, float]] = field(default_factory=dict)
     """The last whole look at each tier."""
     looks: dict[tuple[str, str], Look] = field(default_factory=dict)

@@ -92,10 +92,22 @@ CORNERS: Mapping[str, Script] = {
     ),
     "a tier forgets while nobody leads": _script(
         _IN_BOTH,
-        (2.0, "clog", _MEM, 0.2),
+        (2.0, "clog", _MEM, 0.06),
         (3.0, "evict", 0, 1.0),
-        (4.0, "kill", 0, 1.0),
-        (4.5, "wipe", _FAR, 1.0),
+        (3.2, "kill", 0, 1.0),
+        (3.3, "wipe", _FAR, 1.0),
+    ),
+    "a tier is reborn and another one answers late": _script(
+        _IN_BOTH,
+        (2.0, "reborn", _DISK, 1.0),
+        (2.05, "evict", 0, 1.0),
+        *((4.9 + 0.1 * step, "wake", 0, 1.0) for step in range(4)),
+        incidents=tuple(
+            ("far.observe", number, Fault(kind=Kind.DELAY, amount=1.5)) for number in (4, 5, 6)
+        ),
+    ),
+    "a repair leads to cold where memory holds copies": _script(
+        _IN_BOTH, (2.0, "evict", 0, 1.0), (10.0, "appear", _MEM, 1.0), (10.01, "repair", 0, 1.0)
     ),
     "a machine loses power during an eviction": _script(
         _IN_MEMORY, (2.0, "evict", 0, 1.0), (2.08, "power", 0, 1.0)

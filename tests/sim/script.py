@@ -108,13 +108,16 @@ class Script:
     """How long faults may still come after the last action."""
 
 
-USER_ACTIONS = ("evict", "rehydrate", "repair", "delete", "lease", "renew", "release", "plan")
-USER_WEIGHTS = (6, 5, 4, 1, 3, 1, 2, 2)
+USER_ACTIONS = (
+    *("evict", "rehydrate", "repair", "delete", "lease", "renew", "release", "plan"),
+    "wake",
+)
+USER_WEIGHTS = (6, 5, 4, 1, 3, 1, 2, 2, 2)
 WORLD_ACTIONS = (
     *("kill", "clog", "away", "wipe", "forget", "lose", "rot", "jump", "stop", "skip"),
-    *("partition", "pause", "litter", "power", "swap", "reborn"),
+    *("partition", "pause", "litter", "power", "swap", "reborn", "appear"),
 )
-WORLD_WEIGHTS = (6, 4, 3, 2, 1, 3, 3, 3, 2, 1, 2, 2, 1, 1, 3, 2)
+WORLD_WEIGHTS = (6, 4, 3, 2, 1, 3, 3, 3, 2, 1, 2, 2, 1, 1, 3, 2, 2)
 HORIZON_S = 100.0
 
 
