@@ -297,6 +297,7 @@ async def swap(world: "World", action: Action) -> None:
 async def appear(world: "World", action: Action) -> None:
     """Somebody else brings a good copy of every member in, as a request that was long under way."""
     medium, subject = world.media[_tier(world, action)], _subject(world, action)
+    world.touched_s[medium.tier, subject.group_id] = world.loop.time()
     for key, member in subject.members.items():
         if medium.seen(member) is None:
             medium.made += 1

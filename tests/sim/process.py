@@ -222,8 +222,6 @@ class JournalHooks(Hooks):
         if kind != "commit":
             return None
         self._fault = fault = world.incident(COMMIT)
-        if process.deposed:
-            return Rejected(why="Deposed: another process owns the directory", todo="")
         match fault.kind if fault else "":
             case Crash.KILL_BEFORE:
                 process.kill()
@@ -235,6 +233,8 @@ class JournalHooks(Hooks):
             case Crash.SLOW if fault is not None:
                 await asyncio.sleep(min(fault.amount, SLOW_S_MAX))
                 process.check()
+        if process.deposed:
+            return Rejected(why="Deposed: another process owns the directory", todo="")
         return None
 
     async def after(self, kind: str, outcome: object) -> object:
