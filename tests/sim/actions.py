@@ -187,7 +187,7 @@ async def plan(world: "World", action: Action) -> None:
     """Ask the loop, and plan without a loop, what would be done."""
     leader, subject, record = await _record(world, action)
     await leader.controller.explain(subject.identity)
-    PASS.set(PassTrace(subject.identity, world.loop.time(), dry=True, alone=True))
+    PASS.set(PassTrace(subject.identity, world.loop.time(), dry=True))
     question = Question(
         record=record,
         operation=leader.store.operation(identity=subject.identity),

@@ -101,13 +101,18 @@ class Judge:
         if tier in trace.answers or not whole:
             return  # the pass has its picture; this is a look before an act
         trace.answers[tier] = (members, answer, now_s)
-        if trace.alone:
+
+    def pictured(self, process: Process, tier: str, group_id: str, answer: TierObservation) -> None:
+        """The loop takes an answer into its picture, and decides whether to rely on it."""
+        trace = PASS.get()
+        if trace is None or tier not in trace.answers:
             return
+        members, _, at_s = trace.answers[tier]
         states = dict(zip(members.keys, answer.states, strict=True))
         trust = self.trust_of(process)
-        trust.answered(tier, members.group_id, states, answer.epoch, now_s)
+        trust.answered(tier, group_id, states, answer.epoch, at_s)
         trust.learn(self.world.disk.epochs())
-        trace.unsettled[tier] = trust.problem(tier, members.group_id, now_s)
+        trace.unsettled[tier] = trust.problem(tier, group_id, at_s)
 
     def told(
         self,

@@ -64,8 +64,6 @@ class PassTrace:
     identity: Identity
     started_s: float
     dry: bool = False
-    alone: bool = False
-    """A dry run without the loop: the loop does not learn from what it is told."""
     answers: dict[str, tuple[Members, TierObservation, float]] = field(default_factory=dict)
     """The last whole look at each tier."""
     looks: dict[tuple[str, str], Look] = field(default_factory=dict)
@@ -195,6 +193,14 @@ class Process:
                 PASS.reset(token)
 
         reconciler.reconcile, reconciler.ask, reconciler._report = watched, asked, reported
+        gate: Any = self.controller._observer.gate
+        judge = gate.judge
+
+        def judged(tier: str, group_id: str, seen: TierObservation, *rest: Any, **more: Any) -> Any:
+            self.world.judge.pictured(self, tier, group_id, seen)
+            return judge(tier, group_id, seen, *rest, **more)
+
+        gate.judge = judged
         survey: Any = self.controller._survey
         answer = survey.answer
 

@@ -47,6 +47,8 @@ async def come_to_rest(world: "World") -> None:
     )
     with anyio.move_on_after(SILENCE_S):  # who is not heard is stored beside, which is no progress
         await world.until(lambda: not any(_silent(world)))
+        heard_s = world.loop.time()
+        await world.until(lambda: not _passes_since_before(world, heard_s))
     measure = Measure(world)
     world.on_change, world.on_attempt = measure.changed, measure.attempted
     until_s = world.loop.time() + FIXED_WAITS_S + STEP_S * measure.total()

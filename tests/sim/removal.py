@@ -87,28 +87,35 @@ class Removal:
         found = [
             row for row in rows if (row.member_key, row.dropped_tier, row.dropped_instance) == named
         ]
+        problems = [self._problem(process, trace, tier, member, row) for row in found]
         if not found:
             world.violate("evidence", f"{what}: no durable evidence")
-            return
-        row = found[-1]
-        spec = world.specs[row.evidence_tier]
-        if row.evidence_tier == tier or spec.hot:
-            world.violate("evidence", f"{what}: evidence in {row.evidence_tier}")
+        elif all(problems):
+            world.violate("evidence", f"{what}: {problems[-1]}")
+        dropped = trace.looks.get((tier, member.key))
+        if dropped is None or dropped.instance_id != item.instance_id:
+            world.violate("evidence", f"{what}: not the instance that was looked at")
+
+    def _problem(
+        self, process: Process, trace: PassTrace, tier: str, member: Member, row: EvidenceRow
+    ) -> str:
+        """Why the copy that a row names does not justify a drop by this pass; empty if it does."""
+        world = self.world
+        if row.evidence_tier == tier or world.specs[row.evidence_tier].hot:
+            return f"evidence in {row.evidence_tier}"
         look = trace.looks.get((row.evidence_tier, member.key))
         seen = None if look is None else (look.state, look.instance_id, look.epoch)
         expected = (MemberState.COMPLETE, row.evidence_instance, row.evidence_epoch)
         if seen != expected:
-            world.violate("evidence", f"{what}: this pass saw {seen}, evidence is {expected}")
+            return f"this pass saw {seen}, evidence is {expected}"
         key = (process.number, row.evidence_tier, member.key, row.evidence_instance)
         read_s, good, epoch = self._read.get(key, (float("-inf"), False, ""))
         age_s = world.loop.time() - read_s
         if epoch != row.evidence_epoch:
-            world.violate("evidence", f"{what}: evidence of epoch {epoch!r}, not {expected[2]!r}")
+            return f"evidence of epoch {epoch!r}, not {row.evidence_epoch!r}"
         if not good or age_s > world.policy.evidence_max_age_s + world.patience_s:
-            world.violate("evidence", f"{what}: evidence {good} is {age_s:.1f} s old")
-        dropped = trace.looks.get((tier, member.key))
-        if dropped is None or dropped.instance_id != item.instance_id:
-            world.violate("evidence", f"{what}: not the instance that was looked at")
+            return f"evidence {good} is {age_s:.1f} s old"
+        return ""
 
     def _wrong(self, tier: str, item: DropItem) -> None:
         """Some process has read exactly this instance back wrong; that is remembered for good."""
