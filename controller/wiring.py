@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import difflib
 import logging
+import os
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -20,6 +23,7 @@ from weightctl.controller.api.app import App
 from weightctl.controller.api.planning import Planning, tier_list
 from weightctl.controller.api.surveys import StoredRecords
 from weightctl.controller.clock import SystemClock, SystemEntropy
+from weightctl.controller.config.loading import FAILPOINTS_VARIABLE
 from weightctl.controller.core.tiers import TIER_API_VERSION, TierProfile
 from weightctl.controller.errors import ConfigError, StateDirectoryError, WeightctlError
 from weightctl.controller.ports import TierContext
@@ -29,6 +33,7 @@ from weightctl.controller.runtime.limits import TokenBucket
 from weightctl.controller.runtime.observer import ObserverOptions
 from weightctl.controller.runtime.settings import ResyncOptions, RuntimeSettings
 from weightctl.controller.runtime.silent import SilentTier
+from weightctl.controller.store.connection import Connect, connect
 from weightctl.controller.store.database import DATABASE_NAME, read_header
 from weightctl.controller.store.gate import CapabilityGate
 from weightctl.controller.store.lock import holder_of
@@ -38,7 +43,7 @@ from weightctl.controller.weightstore.facade import WeightStore
 from weightctl.controller.weightstore.options import WeightStoreOptions
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
     from importlib.metadata import EntryPoint
 
     from weightctl.controller.api import documents as doc
@@ -49,15 +54,44 @@ TIER_GROUP = "weightctl.tiers"
 _log = logging.getLogger(__name__)
 
 
+def _as_it_is(tier: Tier) -> Tier:
+    return tier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seams:
+    """Where failpoints are put in; as it stands, nothing is."""
+
+    connect: Connect = connect
+    tier: Callable[[Tier], Tier] = _as_it_is
+
+
+def _seams(config: Config) -> _Seams:
+    """Raises ConfigError for a failpoint that there is not."""
+    if FAILPOINTS_VARIABLE not in os.environ:
+        return _Seams()
+    from weightctl.controller.failpoints.files import watch_files
+    from weightctl.controller.failpoints.journal import connect_with
+    from weightctl.controller.failpoints.points import Failpoints, known_names
+    from weightctl.controller.failpoints.tiers import FailpointTier
+
+    names = known_names([tier.name for tier in config.tiers])
+    points = Failpoints(os.environ[FAILPOINTS_VARIABLE], names)
+    watch_files(points)
+    return _Seams(
+        connect=partial(connect_with, points), tier=lambda tier: FailpointTier(tier, points)
+    )
+
+
 @asynccontextmanager
 async def open_tiers(
-    config: Config, *, holder: str, read_only: bool
+    config: Config, *, holder: str, read_only: bool, seam: Callable[[Tier], Tier] = _as_it_is
 ) -> AsyncIterator[tuple[Tier, ...]]:
     """Every configured tier, entered, in the configuration's order.
 
     holder: uuid of the store for which they are opened; read_only: nothing is created, changed or
-    removed in any of them.  Raises ConfigError for a kind that no plugin has, an unknown option, or
-    a plugin of another API version.
+    removed in any of them; seam: what stands around each of them.  Raises ConfigError for a kind
+    that no plugin has, an unknown option, or a plugin of another API version.
     """
     context = TierContext(
         clock=SystemClock(),
@@ -67,7 +101,7 @@ async def open_tiers(
         holder=holder,
     )
     plugins = {point.name: point for point in entry_points(group=TIER_GROUP)}
-    built = [_build(tier, plugins, context) for tier in config.tiers]
+    built = [seam(_build(tier, plugins, context)) for tier in config.tiers]
     async with AsyncExitStack() as stack:
         yield tuple([await _enter(tier, stack) for tier in built])
 
@@ -122,7 +156,7 @@ async def open_app(config: Config, *, loop: bool) -> AsyncIterator[App]:
 
     Raises StateDirectoryHeldError when another process holds the state directory.
     """
-    clock, entropy = SystemClock(), SystemEntropy()
+    clock, entropy, seams = SystemClock(), SystemEntropy(), _seams(config)
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(
             WeightMetadataStore.open(
@@ -130,10 +164,11 @@ async def open_app(config: Config, *, loop: bool) -> AsyncIterator[App]:
                 clock=clock,
                 entropy=entropy,
                 gate=CapabilityGate(**config.section("ha")),
+                connect=seams.connect,
             )
         )
         tiers = await stack.enter_async_context(
-            open_tiers(config, holder=store.holder, read_only=False)
+            open_tiers(config, holder=store.holder, read_only=False, seam=seams.tier)
         )
         controller: Controller | None = None
         if loop:

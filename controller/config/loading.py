@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 CONFIG_VARIABLE = "WEIGHTCTL_CONFIG"
+FAILPOINTS_VARIABLE = "WEIGHTCTL_FAILPOINTS"
+"""Not a setting: see `weightctl.controller.failpoints`."""
+_OTHER_VARIABLES = frozenset({CONFIG_VARIABLE, FAILPOINTS_VARIABLE})
 FILE_BYTES_MAX = 1024 * 1024
 _PREFIX = "WEIGHTCTL_"
 # What Kubernetes sets in every pod of a namespace that has a service called `weightctl`.
@@ -206,10 +209,10 @@ def _variables(environ: Mapping[str, str]) -> Iterable[tuple[str, str]]:
             yield variable, environ[variable]
         elif (
             variable.startswith(_PREFIX)
-            and variable != CONFIG_VARIABLE
+            and variable not in _OTHER_VARIABLES
             and not _SERVICE_LINK.fullmatch(variable)
         ):
-            known = {*BY_VARIABLE, CONFIG_VARIABLE}
+            known = {*BY_VARIABLE, *_OTHER_VARIABLES}
             raise _unknown(f"environment variable {variable}", variable, known)
 
 

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 import aiosqlite
 import anyio
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 P = ParamSpec("P")
 T = TypeVar("T")
+
+Connector = Callable[[], sqlite3.Connection]
+Connect = Callable[[Connector], Awaitable["StoreConnection"]]
+"""Opens a connection in a thread of its own."""
 
 _CHUNK_ROWS = 256
 
@@ -49,9 +51,11 @@ class StoreConnection(aiosqlite.Connection):
         return result
 
 
-async def connect(connector: Callable[[], sqlite3.Connection]) -> StoreConnection:
+async def connect(
+    connector: Connector, kind: Callable[[Connector, int], StoreConnection] = StoreConnection
+) -> StoreConnection:
     """Open with `connector` in the connection's own thread."""
-    connection = StoreConnection(connector, _CHUNK_ROWS)
+    connection = kind(connector, _CHUNK_ROWS)
     try:
         await connection
     except BaseException:

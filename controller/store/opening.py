@@ -19,7 +19,7 @@ from anyio import to_thread
 from weightctl.controller.errors import StateDirectoryError
 from weightctl.controller.store import watermark
 from weightctl.controller.store.commit import Files, Tail
-from weightctl.controller.store.connection import StoreConnection, connect
+from weightctl.controller.store.connection import Connect, StoreConnection, connect
 from weightctl.controller.store.damage import SQL as DAMAGE
 from weightctl.controller.store.damage import Damage, read_damage
 from weightctl.controller.store.database import (
@@ -39,7 +39,7 @@ from weightctl.controller.store.lock import DirectoryLock
 from weightctl.controller.store.rows import check_directory
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable
     from pathlib import Path
 
     from weightctl.controller.core.state import WeightState
@@ -65,7 +65,7 @@ class OpenDirectory:
 
 @asynccontextmanager
 async def open_directory(
-    folder: Path, *, clock: Clock, entropy: Entropy
+    folder: Path, *, clock: Clock, entropy: Entropy, connect: Connect = connect
 ) -> AsyncIterator[OpenDirectory]:
     """Lock, load and open `folder`; releases everything in every case.
 
@@ -79,12 +79,12 @@ async def open_directory(
         fresh = Header(
             store_id=entropy.token(_STORE_ID_BYTES), term=0, created_ms=column_time(clock)
         )
-        writer = await _connected(stack, partial(_open_writer, path))
+        writer = await _connected(stack, connect(partial(_open_writer, path)))
         loaded = await writer.run(_load, path, fresh)
         files = await to_thread.run_sync(_open_files, path, loaded)
         stack.push_async_callback(to_thread.run_sync, files.watermark.close)
         header = await writer.run(_next_term, path, loaded.header)
-        reader = await _connected(stack, partial(connect_reader, path))
+        reader = await _connected(stack, connect(partial(connect_reader, path)))
         yield OpenDirectory(
             writer=writer,
             reader=reader,
@@ -98,9 +98,9 @@ async def open_directory(
 
 
 async def _connected(
-    stack: AsyncExitStack, connector: partial[sqlite3.Connection]
+    stack: AsyncExitStack, connecting: Awaitable[StoreConnection]
 ) -> StoreConnection:
-    connection = await connect(connector)
+    connection = await connecting
     stack.push_async_callback(_close, connection)
     return connection
 

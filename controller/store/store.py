@@ -21,6 +21,7 @@ from weightctl.controller.core.records import LIST_LIMIT_DEFAULT, Availability
 from weightctl.controller.errors import InvariantViolationError
 from weightctl.controller.ports import Fence
 from weightctl.controller.store.arguments import typed
+from weightctl.controller.store.connection import Connect, connect
 from weightctl.controller.store.damage import DamageBook, verdicts_removal
 from weightctl.controller.store.directory import Directory, removal_of
 from weightctl.controller.store.engine import LEASE, METADATA, OPERATION, Engine
@@ -79,14 +80,18 @@ class WeightMetadataStore:
         clock: Clock,
         entropy: Entropy,
         gate: CapabilityGate | None = None,
+        connect: Connect = connect,
     ) -> AsyncIterator[WeightMetadataStore]:
         """Open a state directory for writing; creates it when it is not there.
 
-        Enter and leave in the same task.  Raises StateDirectoryHeldError with the holder's pid,
-        StateDirectoryError when it is damaged, foreign, of a newer version or not writable.
+        `connect` opens the journal's connections.  Enter and leave in the same task.  Raises
+        StateDirectoryHeldError with the holder's pid, StateDirectoryError when it is damaged,
+        foreign, of a newer version or not writable.
         """
         failure: Exception | None = None
-        async with open_directory(Path(state_dir), clock=clock, entropy=entropy) as opened:
+        async with open_directory(
+            Path(state_dir), clock=clock, entropy=entropy, connect=connect
+        ) as opened:
             engine = Engine(opened, clock=clock, gate=gate or CapabilityGate())
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(engine.journal.run)
