@@ -134,7 +134,7 @@ async def open_store(
     """
     connections: list[SimConnection] = []
 
-    async def connect(connector: object) -> SimConnection:
+    async def connect(connector: object) -> Any:
         del connector
         connections.append(SimConnection(disk, Hooks()))
         return connections[-1]
@@ -145,10 +145,10 @@ async def open_store(
         watermark: Any = disk
         return Files(database=path, watermark=watermark)
 
-    opening_store = WeightMetadataStore.open(FOLDER, clock=clock, entropy=entropy, gate=gate)
-    with patch.multiple(
-        opening, connect=connect, DirectoryLock=_NoLock, to_thread=_Inline, _open_files=open_files
-    ):
+    opening_store = WeightMetadataStore.open(
+        FOLDER, clock=clock, entropy=entropy, gate=gate, connect=connect
+    )
+    with patch.multiple(opening, DirectoryLock=_NoLock, to_thread=_Inline, _open_files=open_files):
         store = await opening_store.__aenter__()
     for connection in connections:
         connection.hooks = hooks or Hooks()
