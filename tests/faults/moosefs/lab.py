@@ -1,0 +1,92 @@
+"""MooseFS for tests: started once for a module, ended whatever happens (moosefs_lab.sh).
+
+The laboratory stops when this process ends, however it ends: it waits for the end of its input.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).with_name("moosefs_lab.sh")
+TOOLS = ("mfsmaster", "mfschunkserver", "mfsmount", "ip", "nsenter")
+PATIENCE_S = 90.0
+STOP, CONT, KILL = "STOP", "CONT", "KILL"
+MASTER, CHUNKSERVER, CLIENT = "master", "chunkserver", "mnt"
+
+
+def missing() -> str:
+    """Why the laboratory cannot run here; empty when it can."""
+    if os.geteuid() != 0:
+        return "MooseFS needs root"
+    if not Path("/dev/fuse").exists():
+        return "MooseFS needs /dev/fuse"
+    for tool in TOOLS:
+        if shutil.which(tool, path=f"{os.environ['PATH']}:/usr/sbin:/sbin") is None:
+            return f"{tool} is not installed (moosefs-master moosefs-chunkserver moosefs-client)"
+    probe = subprocess.run(["unshare", "--net", "true"], capture_output=True, check=False)
+    return "" if probe.returncode == 0 else "no network namespace can be made here"
+
+
+class Lab:
+    """One file system; every method blocks."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.mount = folder / CLIENT
+
+    def send(self, verb: str, *words: str) -> None:
+        """Run a verb of the script."""
+        done = subprocess.run(
+            [str(SCRIPT), verb, str(self.folder), *words],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        assert done.returncode == 0, f"{verb} {words}: {done.stderr}"
+
+    def freeze(self, server: str) -> None:
+        """Stop it where it stands: it keeps its connections and answers nothing."""
+        self.send("signal", server, STOP)
+
+    def thaw(self, server: str) -> None:
+        self.send("signal", server, CONT)
+
+    def kill(self, server: str) -> None:
+        self.send("signal", server, KILL)
+
+    def run(self, server: str) -> None:
+        """Start a server that has been killed, with what it had on its disk."""
+        self.send("run", server)
+
+    def log(self) -> str:
+        """What the servers and the client have said."""
+        logs = sorted(self.folder.glob("*.log"))
+        return "\n".join(f"{path.name}:\n{path.read_text()}" for path in logs)
+
+
+@contextmanager
+def laboratory(folder: Path) -> Iterator[Lab]:
+    """Start MooseFS in `folder`, mounted at `folder`/mnt; skips where that cannot be."""
+    if reason := missing():
+        pytest.skip(reason)
+    lab = Lab(folder)
+    command = [str(SCRIPT), "hold", str(folder)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    ) as holder:
+        assert holder.stdin is not None
+        assert holder.stdout is not None
+        try:
+            if not holder.stdout.readline():
+                pytest.skip(f"MooseFS did not start:\n{lab.log()}")
+            yield lab
+        finally:
+            holder.stdin.close()
+            holder.wait(PATIENCE_S)
