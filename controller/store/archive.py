@@ -16,6 +16,7 @@ is empty (CONTRACT 7.4); one that is damaged or invalid makes the whole file unu
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from weightctl.controller.core.snapshot import validate_snapshot
 from weightctl.controller.errors import StateDirectoryError, WeightError
 from weightctl.controller.store import codec
 from weightctl.controller.store.codec import CodecError
+from weightctl.controller.store.drafts import draft_of, open_draft, sweep_drafts
 from weightctl.controller.store.rows import ObjectRow, object_problem
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ API_VERSION = "weightctl/v1"
 KIND = "Snapshot"
 WEIGHTS = "weight_metadata"
 OBJECTS = "objects"
+_numbers = itertools.count()
 _RETRY = "use another snapshot file; nothing was changed"
 
 T = TypeVar("T")
@@ -130,13 +133,14 @@ def read_archive(path: str | os.PathLike[str]) -> Archive:
 def write_archive(path: Path, archive: Archive) -> None:
     """Write a snapshot file, durable and whole or not at all; blocking."""
     raw = encode_archive(archive)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft = draft_of(path, f"{os.getpid():08x}{next(_numbers):08x}")
     try:
-        with draft.open("wb") as file:
+        sweep_drafts(path)
+        with open(open_draft(draft), "wb") as file:  # noqa: PTH123 - a descriptor
             file.write(raw)
             file.flush()
             os.fsync(file.fileno())
-        draft.replace(path)
+            draft.replace(path)  # while its lock is held: nobody takes it for a leftover
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(folder)

@@ -109,13 +109,20 @@ def read_evidence(connection: sqlite3.Connection, identity: Identity) -> tuple[E
         SQL["read_evidence"], (revision_record_key(identity),)
     ):
         if xxhash.xxh32_intdigest(document) != checksum:
-            raise StateDirectoryError(
-                f"the evidence of revision {identity} cannot be read",
-                "DamagedEvidence: a batch does not have its checksum",
-                "it only documents past drops; restore a snapshot into a fresh state directory",
-            )
-        rows += map(_row_from, json.loads(document))
+            raise _damaged(identity, "a batch does not have its checksum")
+        try:
+            rows += map(_row_from, json.loads(document))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise _damaged(identity, f"a batch is none: {error}") from error
     return tuple(rows)
+
+
+def _damaged(identity: Identity, why: str) -> StateDirectoryError:
+    return StateDirectoryError(
+        f"the evidence of revision {identity} cannot be read",
+        f"DamagedEvidence: {why}",
+        "it only documents past drops; restore a snapshot into a fresh state directory",
+    )
 
 
 def read_epochs(connection: sqlite3.Connection) -> dict[str, str]:

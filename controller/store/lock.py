@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 LOCK_NAME = "lock"
 _TEXT_BYTES_MAX = 4096
+_NOT_READABLE = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
+"""What a text that no holder wrote makes of reading it as JSON with the known fields."""
 # struct flock on 64-bit Linux: type, whence, start, length, pid.
 _FLOCK = struct.Struct("hhqqi4x")
 
@@ -71,7 +73,7 @@ class DirectoryLock:
                 del _held[self._key]
 
     def _claim_in_process(self) -> None:
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make_durable(self._folder)
         status = self._folder.stat()
         with _held_guard:
             key = (status.st_dev, status.st_ino)
@@ -109,6 +111,24 @@ class DirectoryLock:
         os.ftruncate(self._fd, len(text))
 
 
+def _make_durable(folder: Path) -> None:
+    """Make the folder; its name and those that lead to it are on the medium then.
+
+    Without that a power loss could take the whole directory, with every entry that was synchronised
+    in it.  Who made it before need not have lived to see to that.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder = folder.absolute()
+    while folder.stat().st_dev == folder.parent.stat().st_dev and folder != folder.parent:
+        folder = folder.parent
+        with contextlib.suppress(PermissionError):  # one that we may only pass is not of our making
+            fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+
 def holder_of(folder: Path) -> int:
     """The pid of the process that holds the directory now, 0 when none does; changes nothing."""
     try:
@@ -133,9 +153,16 @@ def _holder(fd: int) -> tuple[int, str]:
     if kind == fcntl.F_UNLCK:
         return 0, text
     if pid <= 0:  # held from another host, where only the text can name the pid
-        with contextlib.suppress(ValueError, KeyError, TypeError):
-            pid = int(json.loads(text)["pid"])
+        pid = _named_pid(text)
     return pid or -1, text
+
+
+def _named_pid(text: str) -> int:
+    """The pid that the holder wrote down, -1 where that is not readable."""
+    try:
+        return int(json.loads(text)["pid"])
+    except _NOT_READABLE:
+        return -1
 
 
 def _held_by(pid: int, folder: Path, detail: str) -> StateDirectoryHeldError:
@@ -152,7 +179,7 @@ def _told(text: str) -> str:
     try:
         who = json.loads(text)
         return f" on {who['host']} since {instant(int(who['startedMs']))}"
-    except (ValueError, KeyError, TypeError):
+    except _NOT_READABLE:
         return ""
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weightctl.controller.errors import TargetError, TargetExistsError
+from weightctl.controller.store.drafts import draft_of, open_draft, sweep_drafts
 from weightctl.controller.weightstore.layout import SCALAR
 from weightctl.controller.weightstore.safetensors import ITEM_BYTES, TensorEntry, encode_header
 from weightctl.controller.weightstore.source import INDEX_SUFFIX, SUFFIX
@@ -57,6 +58,8 @@ class SafetensorsFiles:
         self._replace = into.replace
         self._token = token
         self._metadata: Mapping[str, str] = into.metadata
+        self._index = -1
+        """Descriptor of the index, whose lock is held until it has its name."""
         self._files, self._places = _spread(targets, None if single else into.file_bytes)
         if single:
             self._files[0].name = place.name
@@ -70,8 +73,8 @@ class SafetensorsFiles:
             for file in self._files:
                 header = encode_header(file.entries, self._metadata)
                 self._refuse_other(file.name, len(header) + file.nbytes)
-                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-                file.descriptor = os.open(self._temporary(file.name), flags, 0o666)
+                sweep_drafts(self._folder / file.name)
+                file.descriptor = open_draft(self._temporary(file.name))
                 os.posix_fallocate(file.descriptor, 0, len(header) + file.nbytes)
                 _write_fully(file.descriptor, memoryview(header), 0)
                 bases.append(len(header))
@@ -116,11 +119,14 @@ class SafetensorsFiles:
                 file.descriptor = -1
             with suppress(OSError, ValueError):  # ValueError: no file can have that name
                 self._temporary(file.name).unlink(missing_ok=True)
+        if self._index >= 0:
+            os.close(self._index)
+            self._index = -1
         with suppress(OSError, ValueError):
             self._temporary(STEM + INDEX_SUFFIX).unlink(missing_ok=True)
 
     def _temporary(self, name: str) -> Path:
-        return self._folder / f".{name}.{self._token}.partial"
+        return draft_of(self._folder / name, self._token)
 
     def _refuse_mixture(self) -> None:
         """Files of another model beside ours would be loaded as parts of it."""
@@ -169,11 +175,10 @@ class SafetensorsFiles:
         weight_map = {entry.name: file.name for file in self._files for entry in file.entries}
         total = sum(file.nbytes for file in self._files)
         document = {"metadata": {"total_size": total}, "weight_map": weight_map}
-        path = self._temporary(STEM + INDEX_SUFFIX)
-        with path.open("w", encoding="utf-8") as stream:
-            json.dump(document, stream, indent=2)
-            stream.flush()
-            os.fsync(stream.fileno())
+        sweep_drafts(self._folder / (STEM + INDEX_SUFFIX))
+        self._index = open_draft(self._temporary(STEM + INDEX_SUFFIX))
+        _write_fully(self._index, memoryview(json.dumps(document, indent=2).encode()), 0)
+        os.fsync(self._index)
         return STEM + INDEX_SUFFIX
 
 
