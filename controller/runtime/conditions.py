@@ -52,7 +52,6 @@ class _Entry:
     identity: Identity
     conditions: dict[ConditionType, Condition]
     moved_s: float
-    mark: tuple[object, ...]
 
 
 class ConditionBoard:
@@ -94,8 +93,10 @@ class ConditionBoard:
             if condition.status:
                 _tell(identity, replace(condition, status=False, message=""))
 
-    def planned(self, identity: Identity, plan: Plan, generation: int) -> None:
-        """Derive the conditions from a pass's plan."""
+    def planned(
+        self, identity: Identity, plan: Plan, generation: int, *, moved: bool = True
+    ) -> None:
+        """Derive the conditions from a pass's plan; `moved`: the revision has come nearer to it."""
         if plan.verdict is Verdict.CONVERGED:
             self.clear(identity)
             return
@@ -110,7 +111,7 @@ class ConditionBoard:
         )
         for kind, status, reason, message in said:
             self._say(entry, kind, (reason, message), status=status, generation=generation)
-        self._judge_progress(entry, plan, generation)
+        self._judge_progress(entry, generation, moved=moved)
 
     def failing(self, identity: Identity, reason: str, message: str, generation: int) -> None:
         """The pass met an error."""
@@ -128,17 +129,15 @@ class ConditionBoard:
     def _entry(self, identity: Identity) -> _Entry:
         entry = self._entries.get(identity)
         if entry is None:
-            entry = self._entries[identity] = _Entry(identity, {}, self._clock.monotonic_s(), ())
+            entry = self._entries[identity] = _Entry(identity, {}, self._clock.monotonic_s())
             if len(self._entries) > self._revisions_max:
                 self._entries.popitem(last=False)
         return entry
 
-    def _judge_progress(self, entry: _Entry, plan: Plan, generation: int) -> None:
-        """Progress is an observed change; neither attempts nor time count as one."""
-        mark = (generation, plan.processed_members, *((s.kind, s.count) for s in plan.steps))
+    def _judge_progress(self, entry: _Entry, generation: int, *, moved: bool) -> None:
         now_s = self._clock.monotonic_s()
-        if mark != entry.mark:
-            entry.mark, entry.moved_s = mark, now_s
+        if moved:
+            entry.moved_s = now_s
         idle_s = now_s - entry.moved_s
         stuck = idle_s >= self._stuck_after_s
         reason = "NoProgress" if stuck else "Moving"

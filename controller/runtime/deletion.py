@@ -25,19 +25,20 @@ class Deletion:
         self._observer = observer
         self._executor = executor
 
-    async def finish(self, record: RevisionMetadata, answer: Answer) -> None:
-        """Sweep leftovers, or write the tombstone when there are none.
+    async def finish(self, record: RevisionMetadata, answer: Answer) -> int:
+        """Sweep leftovers, or write the tombstone when there are none; gives their number.
 
         Raises a ReconcileError when a tier cannot say what it holds or does not let go of it.
         """
         self._require_absence(record, answer)
         work = self._executor.begin(answer.situation, answer.seen)
-        if await self._sweep(work):
-            return
+        if leftovers := await self._sweep(work):
+            return leftovers
         await self._store.finish_delete(
             identity=record.identity, expected_metadata_generation=record.metadata_generation
         )
         self._observer.forget_group(record.manifest.payload_group_id)
+        return 0
 
     def _require_absence(self, record: RevisionMetadata, answer: Answer) -> None:
         for view in answer.seen.views:
@@ -47,9 +48,9 @@ class Deletion:
             if not answer.seen.epochs[view.profile.name]:
                 raise UnknownOutcomeError(what, view.problem, "the next pass asks again")
 
-    async def _sweep(self, work: Pass) -> bool:
-        """Remove what the tiers list of the group; whether there was anything."""
-        found = False
+    async def _sweep(self, work: Pass) -> int:
+        """Remove what the tiers list of the group; how much there was."""
+        found = 0
         for name in self._observer.tiers:
             items = await self._observer.list_group(name, work.members.group_id)
             if items is None:
@@ -59,7 +60,7 @@ class Deletion:
                     "the deletion goes on when the tier answers",
                 )
             if items:
-                found = True
+                found += len(items)
                 await self._executor.remover.sweep(work, name, items[:_ITEMS_MAX])
         self._raise_held(work)
         return found

@@ -26,6 +26,7 @@ from weightctl.controller.runtime.conditions import ConditionBoard
 from weightctl.controller.runtime.deletion import Deletion
 from weightctl.controller.runtime.drift import DriftWatch, is_idle
 from weightctl.controller.runtime.executor import Executor
+from weightctl.controller.runtime.headway import Headway, distance
 from weightctl.controller.runtime.observer import Observer
 from weightctl.controller.runtime.outcomes import Tally
 from weightctl.controller.runtime.runner import Again, Failed, Finished, Next
@@ -91,6 +92,8 @@ class Reconciler:
         self._drift = drift
         self._board = board
         self._report = report
+        self._headway = Headway(clock, settings.queue.backoff)
+        self._sweeps = Headway(clock, settings.queue.backoff)
 
     async def reconcile(self, identity: Identity) -> Next:
         """One pass.  Raises InvariantViolationError only."""
@@ -120,8 +123,7 @@ class Reconciler:
 
     def _refused(self, identity: Identity, error: WeightError, generation: int) -> Next:
         if error.code is ErrorCode.NOT_FOUND:
-            self._board.clear(identity)
-            self._drift.forget(identity)
+            self._forget(identity)
             return Finished()
         if error.code not in _STALE:
             self._board.failing(identity, error.code.name, str(error), generation)
@@ -154,9 +156,10 @@ class Reconciler:
     async def _pass(self, record: RevisionMetadata) -> PassReport:
         if record.availability is Availability.DELETED:
             self._observer.forget_group(record.manifest.payload_group_id)
-            self._board.clear(record.identity)
-            self._drift.forget(record.identity)
+            self._forget(record.identity)
             return self._reported(record, None, Tally(), Finished())
+        if pause_s := max(self._headway.pause_s(record), self._sweeps.pause_s(record)):
+            return self._reported(record, None, Tally(), Again(after_s=pause_s, progressed=False))
         if self._damage(record):  # a cheap look cannot tell the damaged copy from another one
             self._drift.forget(record.identity)
         if is_idle(record) and not self._drift.unknown((record,)):
@@ -164,18 +167,38 @@ class Reconciler:
         answer = await self._survey.answer(await self._question(record))
         await self._store.damage.forget(record.manifest.payload_group_id, answer.seen.refuted)
         await self._keep_epochs()
-        self._board.planned(record.identity, answer.plan, record.metadata_generation)
+        self._judge(record, answer.plan)
         if self._records_only(answer.plan):
             await self._write_record(record, answer)
+            self._headway.acted(record)
             return self._reported(record, answer.plan, Tally(), Again())
         record = await self._record_progress(record, answer.plan)
         tally = await self._act(record, answer)
+        if tally.changed:
+            self._headway.acted(record)
         following = self._following(record, answer.plan, tally)
         self._note_failures(record, tally)
         settled = is_idle(record) and answer.plan.verdict is Verdict.CONVERGED
         if settled and not self._damage(record):
             self._drift.remember(record, answer.seen)
         return self._reported(record, answer.plan, tally, following)
+
+    def _judge(self, record: RevisionMetadata, plan: Plan) -> None:
+        """Say what the plan shows, and whether the revision has come nearer to what is wanted."""
+        if plan.verdict is Verdict.CONVERGED:
+            self._headway.forget(record.identity)
+            moved = True
+        else:
+            hindrances = frozenset(wait.reason for wait in plan.waits)
+            moved = self._headway.look(record, distance(plan), hindrances)
+        self._board.planned(record.identity, plan, record.metadata_generation, moved=moved)
+
+    def _forget(self, identity: Identity) -> None:
+        """The revision is gone."""
+        self._board.clear(identity)
+        self._drift.forget(identity)
+        self._headway.forget(identity)
+        self._sweeps.forget(identity)
 
     async def _act(self, record: RevisionMetadata, answer: Answer) -> Tally:
         """Carry out the plan's steps for the record as it is after the progress was recorded."""
@@ -220,9 +243,16 @@ class Reconciler:
                     identity=identity, expected_metadata_generation=generation
                 )
             case StepKind.FINISH_DELETE:
-                await self._deletion.finish(record, answer)
+                await self._finish_delete(record, answer)
             case _:
                 pass
+
+    async def _finish_delete(self, record: RevisionMetadata, answer: Answer) -> None:
+        leftovers = await self._deletion.finish(record, answer)
+        if leftovers:
+            self._sweeps.look(record, leftovers)
+            self._sweeps.acted(record)
+            self._headway.forget(record.identity)
 
     async def _record_progress(self, record: RevisionMetadata, plan: Plan) -> RevisionMetadata:
         """Make durable what was observed under an operation; gives the record as it is then."""
