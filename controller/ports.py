@@ -282,7 +282,7 @@ class Clock(Protocol):
     """The only source of time."""
 
     def wall_ms(self) -> int:
-        """Wall clock, milliseconds since the epoch; may jump either way."""
+        """Wall clock, milliseconds since the epoch; may jump either way, at a restart above all."""
 
     def monotonic_s(self) -> float:
         """Monotonic seconds for durations."""
