@@ -112,6 +112,8 @@ class Controller:
         )
         self._supervisor = self._supervise(entropy)
         self._watchers: dict[Identity, set[Callable[[PassReport], None]]] = {}
+        self._running: dict[Identity, float] = {}
+        """When each pass under way began."""
         self._tasks: TaskGroup | None = None
         self._ended = anyio.Event()
         self.metrics = LoopMetrics(tuple(self._observer.tiers))
@@ -243,8 +245,11 @@ class Controller:
         return last[0]
 
     async def _timed_pass(self, identity: Identity) -> Next:
-        started_s = self._clock.monotonic_s()
-        following = await self._reconciler.reconcile(identity)
+        started_s = self._running[identity] = self._clock.monotonic_s()
+        try:
+            following = await self._reconciler.reconcile(identity)
+        finally:
+            del self._running[identity]
         self.metrics.pass_seconds.observe(self._clock.monotonic_s() - started_s)
         self.metrics.passes.add(1, type(following).__name__.lower())
         return following
@@ -314,11 +319,15 @@ class Controller:
     def health(self) -> Health:
         """Whether the loop works, and what keeps it from working well."""
         round_s = self._resync.drift_round_s
-        problems = dict(self._supervisor.problems)
+        blind, hung = self._resync.blind(), self._hung()
+        problems = blind | self._supervisor.problems
+        if hung:
+            problems["workers"] = f"{len(hung)} passes take very long, that over {hung[0]} first"
         if not self._store.healthy:
             problems["journal"] = self._store.problem
+        working = not blind and (len(hung) < self._settings.slots or self._bytes_move())
         return Health(
-            ready=self._supervisor.ready and self._store.healthy,
+            ready=self._supervisor.ready and self._store.healthy and working,
             problems=problems,
             tiers=dict(self._observer.problems()),
             due=sum(self._queue.due_count(priority) for priority in Priority),
@@ -330,3 +339,13 @@ class Controller:
             lost=self._board.count(ConditionType.LOST),
             drift_round_age_s=None if round_s is None else self._clock.monotonic_s() - round_s,
         )
+
+    def _hung(self) -> list[Identity]:
+        """The revisions whose pass has run for longer than nothing may move, longest first."""
+        before_s = self._clock.monotonic_s() - self._settings.stuck_after_s
+        return [of for of, began_s in self._running.items() if began_s < before_s]
+
+    def _bytes_move(self) -> bool:
+        """Whether any tier has given or taken bytes of late."""
+        last_s = max(bucket.charged_s for bucket in self._dispatch.buckets.values())
+        return last_s >= self._clock.monotonic_s() - self._settings.stuck_after_s

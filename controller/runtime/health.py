@@ -85,7 +85,7 @@ class Gauges:
         metrics.active.set(health.active)
         metrics.refused.set(self._queue.refused)
         metrics.oldest_wait.set(health.oldest_wait_s)
-        metrics.drift_age.set(health.drift_round_age_s or 0.0)
+        metrics.drift_age.set(self._resync.drift_age_s)
         metrics.expired_leases.set(self._resync.expired_leases)
         for service, count in restarts.items():
             metrics.restarts.set(count, service)

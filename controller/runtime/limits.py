@@ -28,6 +28,8 @@ class TokenBucket:
         self._nap: anyio.CancelScope | None = None
         self.charged_bytes = 0
         """Bytes let through since the start."""
+        self.charged_s = float("-inf")
+        """When the last of them were."""
 
     @property
     def rate_bytes_per_s(self) -> float | None:
@@ -44,7 +46,7 @@ class TokenBucket:
     async def charge(self, size_bytes: int) -> None:
         """Wait until `size_bytes` more may flow.  Cancelled in the wait, nothing is paid."""
         if self._rate is None:
-            self.charged_bytes += size_bytes
+            self._let_through(size_bytes)
             return
         async with self._turn:
             while (missing_s := self._missing_s(size_bytes)) > _NEGLIGIBLE_S:
@@ -52,7 +54,11 @@ class TokenBucket:
                     await self._clock.sleep(missing_s)
                 self._nap = None
             self._level -= size_bytes
-            self.charged_bytes += size_bytes
+            self._let_through(size_bytes)
+
+    def _let_through(self, size_bytes: int) -> None:
+        self.charged_bytes += size_bytes
+        self.charged_s = self._clock.monotonic_s()
 
     def _missing_s(self, size_bytes: int) -> float:
         """Seconds until `size_bytes` are saved up; 0 when they are, or without a limit."""

@@ -5,7 +5,8 @@ jitter and below fresh work.  Expired leases are erased here.  A key that is que
 alone: the earlier visit is the one that counts, and backoff is not undone.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Never
 
 import anyio
@@ -19,9 +20,13 @@ from weightctl.controller.runtime.settings import ResyncOptions
 from weightctl.controller.runtime.workqueue import Priority, WorkQueue
 from weightctl.controller.store.store import WeightMetadataStore
 
+_ROUNDS_LATE = 3
+_LATE_S_MIN = 60.0
+"""A watcher of which no round has ended for so many intervals, or so long, sees nothing."""
+
 
 class Resync:
-    """The three rounds; each is a service of its own."""
+    """The three rounds; each is a service of its own, named as the supervisor names it."""
 
     def __init__(
         self,
@@ -42,12 +47,41 @@ class Resync:
         self.drift_round_s: float | None = None
         """Monotonic time at which the last drift round ended: how fresh the picture is."""
         self.expired_leases = 0
+        self._ended_s = dict.fromkeys(self._intervals_s(), clock.monotonic_s())
+        """When the last round of each ended; at first, when it could have begun."""
+
+    def _intervals_s(self) -> Mapping[str, float]:
+        options = self._options
+        return {
+            "leases": options.leases_s,
+            "unfinished": options.working_s,
+            "drift": options.published_s,
+        }
+
+    @property
+    def drift_age_s(self) -> float:
+        """Seconds since a drift round ended; since the start while none has."""
+        return self._clock.monotonic_s() - self._ended_s["drift"]
+
+    def blind(self) -> dict[str, str]:
+        """The watchers that run and see nothing, because no round of theirs comes to its end."""
+        now_s = self._clock.monotonic_s()
+        found = {}
+        for name, interval_s in self._intervals_s().items():
+            age_s = now_s - self._ended_s[name]
+            if age_s > max(_ROUNDS_LATE * interval_s, _LATE_S_MIN):
+                found[name] = f"no round has ended for {age_s:.0f} s"
+        return found
+
+    def _ended(self, name: str) -> None:
+        self._ended_s[name] = self._clock.monotonic_s()
 
     async def watch_unfinished(self) -> Never:
         """Make every record with unfinished work due, again and again; the first time at once."""
         spread_s = 0.0
         while True:
             await self._enqueue_unfinished(spread_s)
+            self._ended("unfinished")
             spread_s = self._options.working_s
             await self._clock.sleep(self._options.working_s)
 
@@ -57,6 +91,7 @@ class Resync:
             started_s = self._clock.monotonic_s()
             await self.drift_round(self._options.published_s)
             self.drift_round_s = self._clock.monotonic_s()
+            self._ended("drift")
             left_s = started_s + self._options.published_s - self.drift_round_s
             await self._clock.sleep(max(left_s, 1.0))
 
@@ -64,10 +99,10 @@ class Resync:
         """Erase expired leases; whoever waited for them is woken by the store."""
         while True:
             await self._clock.sleep(self._options.leases_s)
-            try:
+            # Refused while the gate is closed or the journal has failed: said elsewhere.
+            with suppress(WeightError):
                 self.expired_leases += len(await self._store.expire_leases())
-            except WeightError:
-                continue  # the gate is closed or the journal failed: said elsewhere, tried again
+            self._ended("leases")
 
     async def drift_round(self, spread_s: float) -> None:
         """One visit to every idle published revision.
