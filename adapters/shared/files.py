@@ -16,6 +16,7 @@ from weightctl.controller.errors import UnknownOutcomeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -45,6 +46,29 @@ def open_or_make_folder(parent_fd: int, name: str, *, durable: bool) -> int:
         if durable:
             os.fsync(parent_fd)
         return os.open(name, FOLDER_FLAGS, dir_fd=parent_fd)
+
+
+def make_path(path: Path, *, durable: bool) -> None:
+    """Make a folder and those that lead to it.  Raises OSError.
+
+    durable: their names are on the medium then, whoever made them: a folder that another process
+    made and did not live to synchronise would be lost with all that is synchronised in it.
+    """
+    path.mkdir(mode=0o755, parents=True, exist_ok=True)
+    path = path.absolute()
+    while durable and path.stat().st_dev == path.parent.stat().st_dev and path != path.parent:
+        path = path.parent
+        with suppress(PermissionError):  # one that we may pass and not read is not of our making
+            sync_folder(path)
+
+
+def sync_folder(path: Path) -> None:
+    """Bring the names in a folder to the medium.  Raises OSError."""
+    fd = os.open(path, FOLDER_FLAGS & ~os.O_NOFOLLOW)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 @contextmanager

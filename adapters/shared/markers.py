@@ -19,7 +19,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weightctl.adapters.shared.files import FOLDER_FLAGS, locked, read_small, write_new, write_small
+from weightctl.adapters.shared.files import (
+    FOLDER_FLAGS,
+    locked,
+    make_path,
+    read_small,
+    write_new,
+    write_small,
+)
 from weightctl.adapters.shared.ownership import is_foreign, refuse_foreign
 from weightctl.controller.errors import ConfigError, TransientError
 from weightctl.controller.ports import NOT_SET_UP, SET_UP_BY_USE
@@ -243,7 +250,7 @@ class Medium:
             os.close(root_fd)
 
     def _read_or_make(self, token: Callable[[int], str]) -> Marker:
-        self.root.mkdir(mode=0o755, parents=True, exist_ok=True)
+        make_path(self.root, durable=self._durable)
         root_fd = os.open(self.root, _ROOT_FLAGS)
         try:
             self._refuse_untrusted(root_fd)
@@ -349,7 +356,7 @@ def read_remembered(path: Path | None) -> str:
 
 def write_remembered(path: Path, uuid: str) -> None:
     """Keep the uuid of a medium, durably.  Raises OSError."""
-    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    make_path(path.parent, durable=True)
     folder_fd = os.open(path.parent, _ROOT_FLAGS)
     try:
         write_small(folder_fd, path.name, uuid.encode("ascii"), durable=True)
