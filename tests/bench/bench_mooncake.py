@@ -17,8 +17,8 @@ from pathlib import Path
 from time import perf_counter
 
 from tests.bench.report import row
-from tests.contract.harness import context
 from tests.support.mooncake_harness import connection_options
+from weightctl.adapters.conformance.suite.material import context
 from weightctl.adapters.mooncake.connection import shared
 from weightctl.adapters.mooncake.lab import Cluster, cluster, why_not
 from weightctl.adapters.mooncake.options import MooncakeOptions

@@ -16,8 +16,15 @@ from pathlib import Path
 from time import perf_counter
 
 from tests.bench.report import row
-from tests.contract.harness import content_of, context, fence, item_of, member_of, members_of
 from weightctl.adapters import local_disk, memory
+from weightctl.adapters.conformance.suite.material import (
+    content_of,
+    context,
+    fence,
+    item_of,
+    member_of,
+    members_of,
+)
 from weightctl.controller.core.observation import Member, Members
 from weightctl.controller.ports import PIECE_BYTES, Done, DropItem, StoreItem, Tier
 

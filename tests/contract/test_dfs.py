@@ -6,12 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.harness import TierHarness
-from tests.contract.tier_owners import ContractOfOwners
-from tests.contract.tier_sources import ContractOfSources
-from tests.contract.tier_suite import TierSuite
 from tests.support.file_media import FileHarness
-from weightctl.adapters.dfs import factory
+from weightctl.adapters.conformance.suite.harness import TierHarness
+from weightctl.adapters.conformance.suite.tier_suite import TierSuite
 from weightctl.controller.core.observation import Member
 
 
@@ -31,7 +28,7 @@ class DfsHarness(FileHarness):
                     return
 
 
-class TestDfs(ContractOfOwners, ContractOfSources, TierSuite):
+class TestDfs(TierSuite):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> TierHarness:
-        return DfsHarness("weightctl.adapters.dfs:factory", factory, tmp_path)
+        return DfsHarness("weightctl.adapters.dfs:factory", tmp_path)

@@ -8,7 +8,10 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.contract.harness import (
+from tests.contract.test_reference import ReferenceHarness
+from weightctl.adapters.conformance.faults import ERRORS, Call, Fault, FaultyTier, Kind
+from weightctl.adapters.conformance.reference import ReferenceMedium, ReferenceTier
+from weightctl.adapters.conformance.suite.material import (
     fence,
     instance,
     item_of,
@@ -19,10 +22,7 @@ from tests.contract.harness import (
     states,
     store_one,
 )
-from tests.contract.test_reference import ReferenceHarness
-from tests.contract.tier_suite import TierSuite
-from weightctl.adapters.conformance.faults import ERRORS, Call, Fault, FaultyTier, Kind
-from weightctl.adapters.conformance.reference import ReferenceMedium, ReferenceTier
+from weightctl.adapters.conformance.suite.tier_suite import TierSuite
 from weightctl.controller.clock import SystemClock
 from weightctl.controller.core.observation import Member, MemberState
 from weightctl.controller.errors import TransientError

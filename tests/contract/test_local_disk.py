@@ -4,15 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.harness import TierHarness
-from tests.contract.tier_owners import ContractOfOwners
-from tests.contract.tier_sources import ContractOfSources
-from tests.contract.tier_suite import TierSuite
 from tests.support.file_media import FileHarness
-from weightctl.adapters.local_disk import factory
+from weightctl.adapters.conformance.suite.harness import TierHarness
+from weightctl.adapters.conformance.suite.tier_suite import TierSuite
 
 
-class TestLocalDisk(ContractOfOwners, ContractOfSources, TierSuite):
+class TestLocalDisk(TierSuite):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> TierHarness:
-        return FileHarness("weightctl.adapters.local_disk:factory", factory, tmp_path)
+        return FileHarness("weightctl.adapters.local_disk:factory", tmp_path)

@@ -6,19 +6,16 @@ from pathlib import Path
 import pytest
 from anyio import to_thread
 
-from tests.contract.harness import members_of, read_all, store_one
-from tests.contract.tier_owners import ContractOfOwners
-from tests.contract.tier_sources import ContractOfSources
-from tests.contract.tier_suite import TierSuite
 from tests.support.file_media import FileHarness
-from weightctl.adapters.memory import factory
+from weightctl.adapters.conformance.suite.material import members_of, read_all, store_one
+from weightctl.adapters.conformance.suite.tier_suite import TierSuite
 from weightctl.controller.core.observation import MemberState
 
 
-class TestMemory(ContractOfOwners, ContractOfSources, TierSuite):
+class TestMemory(TierSuite):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> FileHarness:
-        return FileHarness("weightctl.adapters.memory:factory", factory, tmp_path)
+        return FileHarness("weightctl.adapters.memory:factory", tmp_path)
 
     async def test_a_root_that_was_removed_is_made_anew_and_is_empty(
         self, harness: FileHarness

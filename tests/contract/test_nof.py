@@ -4,13 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.tier_owners import ContractOfOwners
-from tests.contract.tier_sources import ContractOfSources
-from tests.contract.tier_suite import TierSuite
 from tests.support.nof_harness import NofHarness
+from weightctl.adapters.conformance.suite.tier_suite import TierSuite
 
 
-class TestNof(ContractOfOwners, ContractOfSources, TierSuite):
+class TestNof(TierSuite):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> NofHarness:
         return NofHarness(tmp_path)

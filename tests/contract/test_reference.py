@@ -2,11 +2,10 @@
 
 import pytest
 
-from tests.contract.harness import HOLDER, TierHarness
-from tests.contract.tier_owners import ContractOfOwners
-from tests.contract.tier_sources import ContractOfSources
-from tests.contract.tier_suite import TierSuite
 from weightctl.adapters.conformance.reference import ReferenceMedium, ReferenceTier
+from weightctl.adapters.conformance.suite.harness import TierHarness
+from weightctl.adapters.conformance.suite.material import HOLDER
+from weightctl.adapters.conformance.suite.tier_suite import TierSuite
 from weightctl.controller.core.observation import Member
 from weightctl.controller.ports import Tier
 
@@ -39,7 +38,7 @@ class ReferenceHarness(TierHarness):
     def replace(self) -> None:
         self._medium.away = True
 
-    def flip_bit(self, member: Member) -> None:
+    def flip_bit(self, member: Member, content: bytes) -> None:
         stored = self._medium.seen(member)
         assert stored is not None
         stored.content[member.size_bytes // 2] ^= 0x10
@@ -48,7 +47,7 @@ class ReferenceHarness(TierHarness):
         return repr(self._medium)
 
 
-class TestReference(ContractOfOwners, ContractOfSources, TierSuite):
+class TestReference(TierSuite):
     @pytest.fixture
     def harness(self) -> TierHarness:
         return ReferenceHarness()

@@ -13,7 +13,9 @@ import anyio
 import pytest
 from anyio import to_thread
 
-from tests.contract.harness import (
+from tests.support.file_media import FileHarness
+from weightctl.adapters import local_disk, memory
+from weightctl.adapters.conformance.suite.material import (
     GROUP,
     content_of,
     context,
@@ -30,8 +32,6 @@ from tests.contract.harness import (
     store,
     store_one,
 )
-from tests.support.file_media import FileHarness
-from weightctl.adapters import local_disk, memory
 from weightctl.adapters.shared import drafts
 from weightctl.adapters.shared.layout import GROUPS, encode_text
 from weightctl.controller.core.observation import MemberState
@@ -43,7 +43,7 @@ UNKNOWN, ABSENT, COMPLETE = MemberState.UNKNOWN, MemberState.ABSENT, MemberState
 
 @pytest.fixture
 def harness(tmp_path: Path) -> FileHarness:
-    return FileHarness("weightctl.adapters.local_disk:factory", local_disk.factory, tmp_path)
+    return FileHarness("weightctl.adapters.local_disk:factory", tmp_path)
 
 
 @pytest.fixture

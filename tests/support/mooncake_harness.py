@@ -9,7 +9,8 @@ from typing import Protocol, Self
 
 import pytest
 
-from tests.contract.harness import TierHarness, context
+from weightctl.adapters.conformance.suite.harness import TierHarness
+from weightctl.adapters.conformance.suite.material import context
 from weightctl.adapters.mooncake.connection import shared
 from weightctl.adapters.mooncake.options import ConnectionOptions, MooncakeOptions
 from weightctl.adapters.mooncake.tier import MooncakeTier
@@ -109,9 +110,9 @@ class MooncakeHarness(TierHarness):
     """One tier of one kind over a cluster that other tests have used before."""
 
     def __init__(self, medium: Medium, kind: str, folder: Path, **changes: object) -> None:
+        super().__init__(folder)
         self.medium = medium
         self._kind = kind
-        self._folder = folder
         self._options = connection_options(medium, **changes)
         medium.empty()
 
@@ -124,7 +125,7 @@ class MooncakeHarness(TierHarness):
             connection=self._options,
             capacity_bytes=None if memory else CAPACITY_BYTES,
         )
-        opened = context(self._folder, read_only=read_only)
+        opened = context(self.folder, read_only=read_only)
         tier = MooncakeTier("mooncake", options, shared(self._options, opened))
         return tier if memory else DeletingTier(tier)
 
@@ -139,6 +140,6 @@ class MooncakeHarness(TierHarness):
         keys = sorted(self.medium.get("/get_all_keys").splitlines())
         asked = [key for key in keys if "," not in key]
         path = "/batch_query_keys?keys=" + ",".join(asked)
-        book = self._folder / "tiers"
+        book = self.folder / "tiers"
         files = sorted(one.name for one in book.iterdir()) if book.exists() else []
         return (keys, json.loads(self.medium.get(path))["data"] if asked else {}, files)

@@ -6,9 +6,9 @@ No object has zero bytes; keys that cannot be queried are refused; nothing can b
 import pytest
 from anyio import to_thread
 
-from tests.contract.harness import (
+from weightctl.adapters.conformance.suite.harness import TierHarness
+from weightctl.adapters.conformance.suite.material import (
     GROUP,
-    TierHarness,
     content_of,
     drop_item,
     fence,
@@ -22,7 +22,8 @@ from tests.contract.harness import (
     store,
     store_one,
 )
-from tests.contract.tier_suite import HOSTILE_KEYS, TierSuite
+from weightctl.adapters.conformance.suite.replicas import HOSTILE_KEYS
+from weightctl.adapters.conformance.suite.tier_suite import TierSuite
 from weightctl.adapters.mooncake.keys import problem_of
 from weightctl.controller.core.observation import MemberState
 from weightctl.controller.ports import DropItem, StoreItem, Tier

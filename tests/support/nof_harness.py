@@ -7,7 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.contract.harness import TierHarness, context
+from weightctl.adapters.conformance.suite.harness import TierHarness
+from weightctl.adapters.conformance.suite.material import context
 from weightctl.adapters.nof.access import DeviceOptions
 from weightctl.adapters.nof.index_engine import IndexEngine
 from weightctl.adapters.nof.medium import open_medium
@@ -89,7 +90,7 @@ class NofHarness(TierHarness):
         self.take_away()
         self._index().close()
 
-    def flip_bit(self, member: Member) -> None:
+    def flip_bit(self, member: Member, content: bytes) -> None:
         medium = open_medium(str(self._path), writable=False)
         superblock, catalog = read_catalog(medium)
         medium.close()

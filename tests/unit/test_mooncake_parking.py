@@ -7,9 +7,17 @@ from pathlib import Path
 import pytest
 from anyio import to_thread
 
-from tests.contract.harness import content_of, context, drop_item, fence, kinds, states, store
 from tests.support.mooncake_fake import FakeMooncake, Object, fake
 from tests.support.mooncake_harness import connection_options
+from weightctl.adapters.conformance.suite.material import (
+    content_of,
+    context,
+    drop_item,
+    fence,
+    kinds,
+    states,
+    store,
+)
 from weightctl.adapters.mooncake.connection import shared
 from weightctl.adapters.mooncake.options import MooncakeOptions
 from weightctl.adapters.mooncake.tier import MooncakeTier

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.harness import context, fence
 from tests.support.mooncake_fake import FakeMooncake, fake
 from weightctl.adapters import mooncake
+from weightctl.adapters.conformance.suite.material import context, fence
 from weightctl.adapters.mooncake.admin import Admin
 from weightctl.adapters.mooncake.book import Book, Row
 from weightctl.adapters.mooncake.codes import CODES, outcome_of_code, told

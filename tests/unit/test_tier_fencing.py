@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.harness import fence
+from weightctl.adapters.conformance.suite.material import fence
 from weightctl.adapters.shared import fencing
 from weightctl.controller.errors import FencedError, TerminalError
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.harness import content_of
+from weightctl.adapters.conformance.suite.material import content_of
 from weightctl.adapters.shared.streaming import (
     BLOCK_BYTES,
     Buffers,

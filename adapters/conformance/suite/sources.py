@@ -1,10 +1,12 @@
-"""The contract of a tier when the source of a store fails in ways of its own."""
+"""Cases of sources that fail in ways of their own.  Layer: conformance."""
 
 import errno
 
 import pytest
 
-from tests.contract.harness import (
+from weightctl.adapters.conformance.grades import Grade
+from weightctl.adapters.conformance.suite.cases import TierCases
+from weightctl.adapters.conformance.suite.material import (
     content_of,
     failing_source,
     fence,
@@ -27,8 +29,10 @@ from weightctl.controller.ports import StoreItem, Tier
 ABSENT, COMPLETE = MemberState.ABSENT, MemberState.COMPLETE
 
 
-class ContractOfSources:
-    """A runner inherits it beside `TierSuite`, whose `tier` it uses."""
+class ContractOfSources(TierCases):
+    """Whatever a source does is an outcome of its item alone."""
+
+    grade = Grade.SILVER
 
     @pytest.mark.parametrize(
         "error, kind",

@@ -1,8 +1,6 @@
-"""What the contract suite needs of a tier under test, and small sources of bytes for it.
+"""What the cases of the suite are made of: members, contents, sources, fences.  Layer: conformance.
 
-A harness owns one medium. `tier()` gives a fresh tier object over it, as a fresh process would
-have; the fault methods hurt the medium from outside. A fault that a medium cannot have skips its
-tests.
+Everything is derived from its arguments, so that two runs ask for the same bytes.
 """
 
 import hashlib
@@ -11,8 +9,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import pytest
 
 from weightctl.controller.clock import SystemClock, SystemEntropy
 from weightctl.controller.core.observation import Member, Members, MemberState
@@ -30,42 +26,6 @@ from weightctl.controller.ports import (
 GROUP = "weight:" + "5a" * 32
 HOLDER = "store-a"
 """The store that `TierHarness.tier` is for."""
-
-
-class TierHarness:
-    """Base of the harnesses; each method that a medium has no answer to skips the test."""
-
-    def tier(self, *, capacity_bytes: int | None = None, read_only: bool = False) -> Tier:
-        """A fresh tier over the same medium."""
-        raise NotImplementedError
-
-    def tier_of(self, holder: str, *, adopt: bool = False, read_only: bool = False) -> Tier:
-        """A fresh tier over the same medium for another store, empty for none."""
-        raise NotImplementedError
-
-    def kill_writer(self, member: Member, content: bytes) -> None:
-        """Let a process be killed while it stores `member`; blocking."""
-        pytest.skip("this tier has no writer that could be killed alone")
-
-    def take_away(self) -> None:
-        """The medium is gone, as after an unmount; blocking."""
-        pytest.skip("this medium cannot be taken away")
-
-    def bring_back(self) -> None:
-        """Undo `take_away`."""
-        raise NotImplementedError
-
-    def replace(self) -> None:
-        """Another, empty medium of the same kind lies in its place; blocking."""
-        pytest.skip("this medium cannot be replaced")
-
-    def flip_bit(self, member: Member) -> None:
-        """One stored bit of the member's replica turns; blocking."""
-        pytest.skip("bits of this medium cannot be reached")
-
-    def fingerprint(self) -> object:
-        """All that a change of the medium would change; blocking."""
-        pytest.skip("this medium cannot be compared")
 
 
 def context(state_dir: Path, *, read_only: bool = False, holder: str = HOLDER) -> TierContext:
@@ -137,10 +97,15 @@ def source_of(
 ) -> Callable[[], AbstractAsyncContextManager[RangedReader]]:
     """An `open_source` that reads `content` and says that it has `size_bytes`."""
     size = len(content) if size_bytes is None else size_bytes
+    return opened_with(BytesReader(content, size, before_read))
+
+
+def opened_with(reader: RangedReader) -> Callable[[], AbstractAsyncContextManager[RangedReader]]:
+    """An `open_source` that gives this reader."""
 
     @asynccontextmanager
     async def opened() -> AsyncIterator[RangedReader]:
-        yield BytesReader(content, size, before_read)
+        yield reader
 
     return opened
 

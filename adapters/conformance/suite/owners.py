@@ -1,11 +1,13 @@
-"""The contract of a tier's medium that several stores name: it belongs to one of them."""
+"""Cases of a medium that several stores name: it belongs to one.  Layer: conformance."""
 
 import pytest
 from anyio import to_thread
 
-from tests.contract.harness import (
+from weightctl.adapters.conformance.grades import Grade
+from weightctl.adapters.conformance.suite.cases import TierCases
+from weightctl.adapters.conformance.suite.harness import TierHarness
+from weightctl.adapters.conformance.suite.material import (
     HOLDER,
-    TierHarness,
     drop_item,
     fence,
     item_of,
@@ -24,8 +26,10 @@ UNKNOWN, ABSENT, COMPLETE = MemberState.UNKNOWN, MemberState.ABSENT, MemberState
 OTHER = "store-b"
 
 
-class ContractOfOwners:
-    """A runner inherits it beside `TierSuite`, whose `harness` it uses."""
+class ContractOfOwners(TierCases):
+    """A medium belongs to the store that first used it."""
+
+    grade = Grade.SILVER
 
     async def test_the_medium_of_another_store_is_unknown_and_nothing_changes(
         self, harness: TierHarness

@@ -1,0 +1,23 @@
+"""The whole suite in one class.  Layer: conformance."""
+
+from weightctl.adapters.conformance.suite.faults import ContractUnderFaults
+from weightctl.adapters.conformance.suite.leaks import ContractOfLeaks
+from weightctl.adapters.conformance.suite.looking import ContractOfLooking
+from weightctl.adapters.conformance.suite.media import ContractOfMedia
+from weightctl.adapters.conformance.suite.owners import ContractOfOwners
+from weightctl.adapters.conformance.suite.removal import ContractOfRemoval
+from weightctl.adapters.conformance.suite.replicas import ContractOfReplicas
+from weightctl.adapters.conformance.suite.sources import ContractOfSources
+
+
+class TierSuite(
+    ContractOfReplicas,
+    ContractOfRemoval,
+    ContractUnderFaults,
+    ContractOfMedia,
+    ContractOfSources,
+    ContractOfOwners,
+    ContractOfLooking,
+    ContractOfLeaks,
+):
+    """Every case.  A runner subclasses it as `Test...` and names its `harness_type`."""
