@@ -110,6 +110,8 @@ class Rejected:
     todo: str
     by_content: bool = False
     """What was to be written is at fault, not the medium."""
+    deposed: bool = False
+    """Another process has opened the directory for writing since: no later commit can succeed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,6 +271,10 @@ def _transaction(
     """Run `work` between BEGIN and COMMIT; None when it is durable."""
     try:
         connection.execute("BEGIN IMMEDIATE")
+        (term,) = connection.execute(SQL["read_term"]).fetchone()
+        if term != tail.header.term:
+            connection.execute("ROLLBACK")
+            return _deposed(tail.header.term, term)
         work()
     except (sqlite3.Error, sqlite3.Warning, ValueError, TypeError, OverflowError) as error:
         return _undo(connection, error)
@@ -280,6 +286,15 @@ def _transaction(
             return _find_out(outcome, tail, files)
         return Uncertain(why=f"CommitUncertain: {_text(error)}")
     return None
+
+
+def _deposed(ours: int, theirs: int) -> Rejected:
+    """The lock was taken from us, as by somebody who removed its file while we were stopped."""
+    return Rejected(
+        why=f"Fenced: term {theirs} has opened the state directory, this process has term {ours}",
+        todo="let the newer process do it; never remove the file `lock`",
+        deposed=True,
+    )
 
 
 def _find_out(outcome: Rejected | Uncertain, tail: Tail, files: Files) -> Rejected | Uncertain:

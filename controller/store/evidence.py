@@ -93,6 +93,10 @@ class TierEpochs:
         """The last epoch, empty for a tier never seen."""
         return self._known.get(tier, "")
 
+    def names(self) -> tuple[str, ...]:
+        """Every tier that was ever seen."""
+        return tuple(self._known)
+
     async def set(self, tier: str, epoch: str) -> None:
         """Remember an epoch; durable when it returns.  Raises WeightError DURABILITY_FAILED."""
         if self._known.get(tier) == epoch:

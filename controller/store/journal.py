@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from weightctl.controller.errors import ErrorCode, WeightError
+from weightctl.controller.errors import ErrorCode, FencedError, WeightError
 from weightctl.controller.store.commit import Commit, Committed, Rejected, Uncertain, append, fold
 from weightctl.controller.store.database import column_time
 
@@ -86,6 +86,7 @@ class Journal:
         self._wake = asyncio.Event()
         self._closing = False
         self._poison = ""
+        self._deposed: FencedError | None = None
         self.problem = ""
         """Why the last append failed, for people; empty after one that succeeded."""
         self.commits = 0
@@ -121,7 +122,11 @@ class Journal:
         return draft.future
 
     async def run(self) -> None:
-        """Commit until `close`; ends early only poisoned."""
+        """Commit until `close`; ends early only poisoned.
+
+        Raises FencedError when another process has opened the directory for writing since: this
+        one must not go on acting on what it knows.
+        """
         try:
             with anyio.CancelScope(shield=True):  # `close` ends it, after the last caller has left
                 while await self._next():
@@ -132,6 +137,8 @@ class Journal:
             if not self._poison and not (self._closing and not self._queue):
                 self._poisoned("WriterEnded: the journal's writer was cancelled")
             self._refuse_queued()
+        if self._deposed is not None:
+            raise self._deposed
 
     def close(self) -> None:
         """Let `run` settle what is queued and end; no new draft is taken."""
@@ -195,9 +202,12 @@ class Journal:
                 self.commits += 1
                 self.problem = ""
                 self._publish(batch)
-            case Rejected(why=why, todo=todo):
+            case Rejected(why=why, todo=todo, deposed=deposed):
                 self.problem = why
                 self._refuse(batch, why, todo)
+                if deposed:
+                    self._poisoned(why)
+                    self._deposed = FencedError("the journal", why, todo)
             case Uncertain(why=why):
                 self._poisoned(why)
                 self._refuse(batch, certain=False)

@@ -18,7 +18,7 @@ from weightctl.controller.core import leases as lease_rules
 from weightctl.controller.core import lifecycle, operations, queries, starts
 from weightctl.controller.core.identity import DEFAULT_TENANT, Identity, payload_group_id
 from weightctl.controller.core.records import LIST_LIMIT_DEFAULT, Availability
-from weightctl.controller.errors import InvariantViolationError
+from weightctl.controller.errors import FencedError, InvariantViolationError
 from weightctl.controller.ports import Fence
 from weightctl.controller.store.arguments import typed
 from weightctl.controller.store.connection import Connect, connect
@@ -86,21 +86,25 @@ class WeightMetadataStore:
 
         `connect` opens the journal's connections.  Enter and leave in the same task.  Raises
         StateDirectoryHeldError with the holder's pid, StateDirectoryError when it is damaged,
-        foreign, of a newer version or not writable.
+        foreign, of a newer version or not writable; FencedError, which also cancels the body, when
+        another process has opened it since.
         """
         failure: Exception | None = None
         async with open_directory(
             Path(state_dir), clock=clock, entropy=entropy, connect=connect
         ) as opened:
             engine = Engine(opened, clock=clock, gate=gate or CapabilityGate())
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(engine.journal.run)
-                try:
-                    yield cls(opened, engine, clock=clock)
-                except Exception as error:  # noqa: BLE001 - leaves as itself and not in a group
-                    failure = error
-                finally:
-                    engine.journal.close()
+            try:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(engine.journal.run)
+                    try:
+                        yield cls(opened, engine, clock=clock)
+                    except Exception as error:  # noqa: BLE001 - leaves as itself, not in a group
+                        failure = error
+                    finally:
+                        engine.journal.close()
+            except* FencedError as deposed:
+                failure = failure or deposed.exceptions[0]
         if failure is not None:
             raise failure
 

@@ -50,3 +50,6 @@ DELETE FROM oplog;
 
 -- name: insert_snapshot
 INSERT INTO snapshot VALUES (?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: read_term
+SELECT term FROM header;

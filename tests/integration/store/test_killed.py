@@ -20,7 +20,7 @@ from weightctl.controller.store.reading import read_state
 from weightctl.controller.store.store import WeightMetadataStore
 
 ROOT = Path(__file__).resolve().parents[3]
-STATEMENTS = 200
+STATEMENTS = 240
 """Some more than the scenario runs, so the last children end by themselves."""
 OPEN_AT_ONCE = 8
 

@@ -8,13 +8,28 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from anyio import to_thread
 
 from tests.support.stores import begin, opened
 from tests.support.weights import ID
-from weightctl.controller.errors import StateDirectoryError, StateDirectoryHeldError
+from weightctl.controller.core.records import Availability
+from weightctl.controller.errors import (
+    ErrorCode,
+    FencedError,
+    StateDirectoryError,
+    StateDirectoryHeldError,
+    WeightError,
+)
+from weightctl.controller.store.database import (
+    DATABASE_NAME,
+    connect_writer,
+    read_header,
+    write_header,
+)
 from weightctl.controller.store.lock import LOCK_NAME, DirectoryLock
 from weightctl.controller.store.reading import read_state
 
@@ -134,3 +149,36 @@ def test_directory_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(StateDirectoryError, match="ENOTDIR"):
         DirectoryLock(tmp_path / "file" / "state").acquire(1)
+
+
+def open_elsewhere(folder: Path) -> None:
+    """As another process would, which found the lock's file gone and made a new one."""
+    path = folder / DATABASE_NAME
+    connection = connect_writer(path)
+    header = read_header(connection, path)
+    connection.execute("BEGIN IMMEDIATE")
+    write_header(connection, replace(header, term=header.term + 1))
+    connection.execute("COMMIT")
+    connection.close()
+
+
+def availability(folder: Path) -> Availability:
+    with read_state(folder) as stored:
+        return stored.state.metadata[ID].availability
+
+
+async def test_a_process_whose_lock_was_taken_away_commits_nothing_and_ends(tmp_path: Path) -> None:
+    async def use() -> None:
+        async with opened(tmp_path) as store:
+            await begin(store, ID)
+            await to_thread.run_sync(open_elsewhere, tmp_path)
+            with pytest.raises(WeightError) as caught:
+                await store.abort_import(identity=ID, expected_metadata_generation=1)
+            assert caught.value.code is ErrorCode.DURABILITY_FAILED
+            assert "was not written" in caught.value.what
+            assert not store.healthy
+            await asyncio.sleep(60)
+
+    with pytest.raises(FencedError, match="term 2 has opened the state directory"):
+        await use()
+    assert await to_thread.run_sync(availability, tmp_path) is Availability.IMPORTING
