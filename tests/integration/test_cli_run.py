@@ -2,7 +2,9 @@
 
 import json
 import signal
+import socket
 import subprocess
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -163,10 +165,13 @@ def test_a_new_policy_is_used_without_a_restart(tmp_path: Path) -> None:
 def test_a_second_signal_leaves_at_once(tmp_path: Path) -> None:
     cli = Cli(tmp_path, extra="[run]\ndrain_s = 3600\n")
     cli.ready()
-    with cli.running() as child:
+    with cli.running() as child, closing(socket.socket(socket.AF_UNIX)) as client:
+        client.connect(str(cli.state_dir / wire.SOCKET_NAME))  # its request holds up the first one
         child.send_signal(signal.SIGTERM)
+        cli.wait(lambda: "signal" in cli.log(), cli.log)
         child.send_signal(signal.SIGTERM)
-        assert child.wait(PATIENCE_S) == 0
+        assert child.wait(PATIENCE_S) == 1
+    assert "second signal: leaving at once" in cli.log()
     assert cli.json("oplog", "verify")["ok"]
 
 
@@ -226,7 +231,17 @@ def test_a_broken_plugin_is_named_and_the_others_go_on(tmp_path: Path) -> None:
     assert "no plugin is called 'broken'" in unknown.err
 
 
-def test_a_plugin_of_another_api_version_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "version, told",
+    [
+        ("'2.0'", "it speaks tier API 2.0, this weightctl speaks 1.0"),
+        ("'1.99'", "it needs tier API 1.99, this weightctl has 1.0 only"),
+        ("1", "its API version is 1, not a text such as '1.0'"),
+    ],
+)
+def test_a_plugin_of_another_api_version_is_refused(
+    tmp_path: Path, version: str, told: str
+) -> None:
     cli = Cli(tmp_path)
     package = tmp_path / "plugin"
     info = package / "old_tier-1.dist-info"
@@ -236,12 +251,13 @@ def test_a_plugin_of_another_api_version_is_refused(tmp_path: Path) -> None:
     (package / "old_tier.py").write_text(
         "from weightctl.controller.core.tiers import TierProfile\n"
         "class Old:\n"
-        "    profile = TierProfile(name='old', kind='old', hot=False, api_version=99)\n"
+        f"    profile = TierProfile(name='old', kind='old', hot=False, api_version={version})\n"
         "def factory(name, options, context): return Old()\n"
     )
     cli.config.write_text(cli.config.read_text() + '\n[[tier]]\nname = "old"\nkind = "old"\n')
     refused = cli.run("tiers", code=2, env={"PYTHONPATH": str(package)})
-    assert "speaks tier API 99, this weightctl speaks 1" in refused.err
+    assert told in refused.err
+    assert "install the plugin's version for this weightctl" in refused.err
 
 
 def test_a_tier_option_that_is_not_known_is_refused_with_the_nearest(tmp_path: Path) -> None:
