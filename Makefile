@@ -29,7 +29,7 @@ $(MODEL_STAMP): $(VENV)/.installed
 
 test: $(VENV)/.installed ## run every check: style, types, imports, tests on both event loops
 	@.ci/debian $(DEBIAN)
-	@$(PY) -m pytest $(PYTEST_ARGS)
+	@$(PY) -m pytest -n auto --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 demo: $(MODEL_STAMP) ## import, evict, rehydrate, lease and delete a real model
 	@$(VENV)/bin/weightctl demo $(DEMO_ARGS)
