@@ -74,6 +74,10 @@ class StoreRecords:
         """Members of a payload group, key order."""
         return await self._store.directory.members(group_id)
 
+    def known_tiers(self) -> Sequence[str]:
+        """Names of all tiers that the store has ever used."""
+        return self._store.tier_epochs.names()
+
     def _subject(self, record: RevisionMetadata) -> Subject:
         return Subject(
             record=record,

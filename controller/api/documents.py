@@ -235,6 +235,7 @@ class Plan(Document, Name):
     totalMembers: int
     lostMembers: int
     converges: bool
+    warnings: list[str]
 
 
 class PlanList(Document):

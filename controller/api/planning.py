@@ -52,6 +52,9 @@ class Records(Protocol):
     async def members(self, group_id: str) -> Members:
         """Members of a payload group, key order."""
 
+    def known_tiers(self) -> Sequence[str]:
+        """Names of all tiers that the store has ever used."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planning:
@@ -73,7 +76,7 @@ class Planning:
     async def plan(self, subject: Subject) -> doc.Plan:
         """What would be done for the revision as it stands."""
         found = await self.as_it_stands(subject)
-        return views.plan(subject.identity, purpose(subject.record), found)
+        return self._told(subject, purpose(subject.record), found)
 
     async def as_it_stands(self, subject: Subject) -> tuple[Plan, ...]:
         """The plan of the revision as it is recorded, and what would follow."""
@@ -93,7 +96,11 @@ class Planning:
         """What a verb would lead to now.  Raises what the verb would be refused with."""
         short = wish.verb == "repair" and await self.copies_short(subject, wish)
         supposed = await self._suppose(subject, wish, copies_short=short)
-        return views.plan(subject.identity, wish.verb, await self.forecast_of(supposed))
+        return self._told(subject, wish.verb, await self.forecast_of(supposed))
+
+    def _told(self, subject: Subject, verb: str, rounds: Sequence[Plan]) -> doc.Plan:
+        warnings = views.warnings(rounds[0], self.policy)
+        return views.plan(subject.identity, verb, rounds, warnings=warnings)
 
     async def copies_short(self, subject: Subject, wish: Wish) -> bool:
         """Whether a repair would find something to do: a copy to bring in or to set aside."""
@@ -120,6 +127,7 @@ class Planning:
             members=await self.members(subject.record),
             leases=subject.live_leases(self.clock.wall_ms()),
             damage=subject.damage,
+            known_tiers=self.records.known_tiers(),
         )
         asked = observe_and_plan(question, self.tiers, policy=self.policy, clock=self.clock)
         return await (await asked).forecast()

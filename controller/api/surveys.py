@@ -50,6 +50,10 @@ class StoredRecords:
         """Members of a payload group, key order; blocks, in a process that does nothing else."""
         return self._stored.members(group_id)
 
+    def known_tiers(self) -> Sequence[str]:
+        """Names of all tiers that the store has ever used."""
+        return tuple(self._stored.tier_epochs())
+
     def _with_damage(self, found: Subject) -> Subject:
         group_id = found.record.manifest.payload_group_id
         return replace(found, damage=self._stored.damage(group_id))

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from weightctl.controller.core.identity import Identity
     from weightctl.controller.core.observation import Member
     from weightctl.controller.core.plan import Plan
+    from weightctl.controller.core.policy import Policy
     from weightctl.controller.core.records import (
         ManifestReference,
         ResidencyOperation,
@@ -137,7 +138,9 @@ def keys(identity: Identity) -> doc.Keys:
     }
 
 
-def plan(identity: Identity, purpose: str, rounds: Sequence[Plan]) -> doc.Plan:
+def plan(
+    identity: Identity, purpose: str, rounds: Sequence[Plan], *, warnings: Sequence[str] = ()
+) -> doc.Plan:
     """What would be done for one revision; `purpose` is the verb that was asked about."""
     value, last = rounds[0], rounds[-1]
     moved, needed = _totals(rounds)
@@ -189,7 +192,17 @@ def plan(identity: Identity, purpose: str, rounds: Sequence[Plan]) -> doc.Plan:
         "totalMembers": value.total_members,
         "lostMembers": value.lost_members,
         "converges": last.converges and not any(step.mask for step in last.steps),
+        "warnings": list(warnings),
     }
+
+
+def warnings(value: Plan, policy: Policy) -> list[str]:
+    """What a reviewer should know of a revision, apart from what is to be done."""
+    count, budget = value.total_members, policy.members_budget
+    if count <= budget:
+        return []
+    todo = "publish it in fewer, larger objects (import.payload_bytes)"
+    return [f"{count} members: above policy.members_budget of {budget}; {todo}"]
 
 
 def _totals(rounds: Sequence[Plan]) -> tuple[Counter[tuple[str, str]], Counter[str]]:

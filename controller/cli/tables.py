@@ -304,4 +304,5 @@ def _plan(plan: Row, *, color: bool) -> str:
             lines.extend(
                 f"  {row}" for row in grid(rows, _COLUMNS[columns], color=color).split("\n")
             )
+    lines.extend(f"  warning: {warning}" for warning in plan["warnings"])
     return "\n".join(lines)

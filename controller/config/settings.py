@@ -106,6 +106,18 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     _setting("policy.paused", values.flag, _POLICY.paused, "true: nothing is moved or dropped"),
     _setting(
+        "policy.retired_tiers",
+        values.names,
+        _POLICY.retired_tiers,
+        "former tiers whose media are gone; a deletion waits for any other that it cannot ask",
+    ),
+    _setting(
+        "policy.members_budget",
+        values.integer(1, 1_000_000_000),
+        _POLICY.members_budget,
+        "members of one revision beyond which plans warn of their number",
+    ),
+    _setting(
         "lease.ttl_ms",
         values.milliseconds(1, LEASE_TTL_MS_MAX),
         60_000,

@@ -52,6 +52,10 @@ class Policy:
     windows: tuple[Window, ...] = field(default=())
     """When work that moves or drops bytes may run; empty means always."""
     paused: bool = False
+    retired_tiers: tuple[str, ...] = ()
+    """Names of former tiers whose media are gone: nothing is expected there any more."""
+    members_budget: int = 100_000
+    """Members of one revision beyond which reports warn: each costs memory, a row and a look."""
 
     def closed_for_ms(self, now_ms: int) -> int | None:
         """0 when work may run, else milliseconds until it may; None while paused."""

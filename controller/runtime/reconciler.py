@@ -143,6 +143,7 @@ class Reconciler:
             leases=Leases(count=len(leases), nearest_expiry_ms=nearest_ms),
             import_idle_ms=idle_ms,
             damage=self._damage(record),
+            known_tiers=self._store.tier_epochs.names(),
         )
 
     def _damage(self, record: RevisionMetadata) -> Sequence[DamagedReplica]:

@@ -15,7 +15,7 @@ from weightctl.controller.core.aggregate import GroupFacts, examine
 from weightctl.controller.core.damage import DamagedReplica
 from weightctl.controller.core.forecast import forecast
 from weightctl.controller.core.observation import Members
-from weightctl.controller.core.plan import Leases, Plan, Situation
+from weightctl.controller.core.plan import Leases, Plan, Situation, TierView
 from weightctl.controller.core.planner import plan
 from weightctl.controller.core.policy import Policy
 from weightctl.controller.core.records import (
@@ -24,6 +24,7 @@ from weightctl.controller.core.records import (
     ResidencyOperation,
     RevisionMetadata,
 )
+from weightctl.controller.core.tiers import TierProfile
 from weightctl.controller.ports import Clock, Tier
 from weightctl.controller.runtime.observer import Observer, ObserverOptions, Seen
 from weightctl.controller.runtime.timer import Timer
@@ -45,6 +46,8 @@ class Question:
     import_idle_ms: int = 0
     damage: Sequence[DamagedReplica] = ()
     """Which replicas of the group are known to be damaged."""
+    known_tiers: Sequence[str] = ()
+    """Names of all tiers that the store has ever used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +85,7 @@ class Survey:
             seen = await self._observer.observe(
                 members, policy, damage=question.damage, with_capacity=with_capacity
             )
+            seen = self._with_missing(question, seen)
         situation = Situation(
             record=record,
             operation=question.operation,
@@ -97,6 +101,18 @@ class Survey:
             return Answer(situation=situation, seen=seen, plan=plan(situation))
         planned = await to_thread.run_sync(plan, situation)
         return Answer(situation=situation, seen=seen, plan=planned)
+
+    def _with_missing(self, question: Question, seen: Seen) -> Seen:
+        """A deletion needs the word of every tier that may hold something, also of those that the
+        configuration names no longer.
+        """
+        if question.record.availability is not Availability.DELETING:
+            return seen
+        gone = {*self._observer.tiers, *self.policy.retired_tiers}
+        missing = [name for name in question.known_tiers if name not in gone]
+        views = tuple(_unasked(name, len(question.members)) for name in missing)
+        epochs = dict(seen.epochs) | dict.fromkeys(missing, "")
+        return replace(seen, views=seen.views + views, epochs=epochs)
 
     def _policy_for(self, question: Question) -> Policy:
         """A repair reads every replica back once, however long that takes; it drops nothing."""
@@ -121,6 +137,13 @@ class Survey:
         if len(self._facts) > _FACTS_MAX:
             self._facts.popitem(last=False)
         return facts
+
+
+def _unasked(name: str, count: int) -> TierView:
+    """A tier that nobody can ask, because it is not configured."""
+    problem = "it was used and is not configured: configure it, or name it in policy.retired_tiers"
+    profile = TierProfile(name=name, kind="", hot=False)
+    return TierView(profile=profile, states=bytes(count), problem=problem)
 
 
 async def observe_and_plan(

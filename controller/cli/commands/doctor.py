@@ -21,7 +21,9 @@ from weightctl.controller.cli.units import size_text
 from weightctl.controller.errors import WeightctlError
 from weightctl.controller.ports import NOT_SET_UP, SET_UP_BY_USE
 from weightctl.controller.store.database import DATABASE_NAME
+from weightctl.controller.store.evidence import read_epochs
 from weightctl.controller.store.oplog import verify_log
+from weightctl.controller.store.reading import open_reader
 from weightctl.controller.wiring import TIER_GROUP
 
 if TYPE_CHECKING:
@@ -49,6 +51,7 @@ def doctor(args: argparse.Namespace, console: Console) -> int:
         checks.append(_ok("configuration", f"tiers: {_names(config)}"))
         checks.append(_guarded("state directory", lambda: _state_dir(config)))
         checks.append(_guarded("op-log", lambda: _oplog(config)))
+        checks.append(_guarded("former tiers", lambda: _former_tiers(config)))
         checks.append(_gate(config))
         checks.append(_controller(config))
         checks.extend(_tiers(args, console, config))
@@ -120,6 +123,19 @@ def _oplog(config: Config) -> Check:
     if report.ok:
         return _ok("op-log", f"{report.entries} entries up to {report.last_sequence}, all good")
     return _bad("op-log", report.problem, "keep a copy, then restore a snapshot elsewhere")
+
+
+def _former_tiers(config: Config) -> Check:
+    if not (Path(config.state_dir) / DATABASE_NAME).exists():
+        return _ok("former tiers", "none")
+    with open_reader(Path(config.state_dir)) as (connection, _):
+        used = read_epochs(connection)
+    here = {tier.name for tier in config.tiers} | set(config.policy().retired_tiers)
+    former = ", ".join(sorted(used.keys() - here))
+    if not former:
+        return _ok("former tiers", "none")
+    todo = "configure them again, or name those whose media are gone in policy.retired_tiers"
+    return _bad("former tiers", f"used and not configured: {former}; deletions wait", todo)
 
 
 def _gate(config: Config) -> Check:
