@@ -80,8 +80,9 @@ async def serve(
             except* (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
                 _log.debug("a client of the control socket went away")
 
+    name = 0
     try:
-        bound = await to_thread.run_sync(_bind, folder)
+        bound, name = await to_thread.run_sync(_bind, folder)
         async with (
             await SocketListener.from_socket(bound) as listener,
             anyio.create_task_group() as talks,
@@ -93,12 +94,15 @@ async def serve(
             listening.cancel_scope.cancel()
     finally:
         with anyio.CancelScope(shield=True):
-            await anyio.Path(wire.socket_path(folder)).unlink(missing_ok=True)
+            await to_thread.run_sync(_unbind, folder, name)
         os.close(folder)
 
 
-def _bind(folder: int) -> socket.socket:
-    """Listen under another name first, so that nobody meets the socket before it is private."""
+def _bind(folder: int) -> tuple[socket.socket, int]:
+    """Listen under another name first, so that nobody meets the socket before it is private.
+
+    The inode of the name tells it from the one of a later controller.
+    """
     path = wire.socket_path(folder)
     draft = f"{path}.new"
     with contextlib.suppress(FileNotFoundError):
@@ -109,11 +113,20 @@ def _bind(folder: int) -> socket.socket:
         os.chmod(draft, 0o600)  # noqa: PTH101 - as above
         bound.listen(CONNECTIONS_MAX)
         bound.settimeout(0)
+        name = os.lstat(draft).st_ino
         os.rename(draft, path)  # noqa: PTH104 - as above
     except BaseException:
         bound.close()
         raise
-    return bound
+    return bound, name
+
+
+def _unbind(folder: int, name: int) -> None:
+    """Remove the socket's name, unless a controller that took over has put its own there."""
+    path = wire.socket_path(folder)
+    with contextlib.suppress(FileNotFoundError):
+        if os.lstat(path).st_ino == name:
+            os.unlink(path)  # noqa: PTH108 - as above
 
 
 async def _converse(stream: SocketStream, handle: Handler, stopping: anyio.Event) -> None:
