@@ -99,6 +99,7 @@ class Kind(StrEnum):
     FLIP = "flip"  # a bit turns on the way
     TORN = "torn"  # what was stored loses its tail at rest, unnoticed
     ROT = "rot"  # a bit of what was stored turns at rest, unnoticed
+    OLD = "old"  # success is told, what lies there are other bytes, as of an older version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,7 +250,7 @@ class FaultyTier:
             return await self._inner.store(part, fence, limit=limit)
 
         outcomes = await self._batch(fault, batch, run)
-        if fault is not None and fault.kind in (Kind.TORN, Kind.ROT):
+        if fault is not None and fault.kind in (Kind.TORN, Kind.ROT, Kind.OLD):
             for item, outcome in zip(batch, outcomes, strict=False):
                 if isinstance(outcome, Done) and self._damage is not None:
                     self._damage(item.member, fault.kind)

@@ -7,6 +7,7 @@ and never an error of the simulation.
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from itertools import permutations
 from typing import TYPE_CHECKING
 
 import anyio
@@ -20,7 +21,7 @@ from weightctl.controller.core.group import GroupSnapshot
 from weightctl.controller.core.observation import MemberState
 from weightctl.controller.core.plan import Leases
 from weightctl.controller.core.records import Availability, Residency, RevisionMetadata
-from weightctl.controller.errors import WeightctlError
+from weightctl.controller.errors import ErrorCode, WeightctlError, WeightError
 from weightctl.controller.ports import Fence, StoreItem
 from weightctl.controller.runtime.observer import ObserverOptions
 from weightctl.controller.runtime.survey import Question, observe_and_plan
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 PATIENCE_S = 50.0
+ATTEMPTS = 6
+"""Of a writer whose requests come to nothing."""
 HOT, COLD = Residency.HOT, Residency.COLD
 
 
@@ -66,10 +69,26 @@ async def _record(world: "World", action: Action) -> tuple[Process, Subject, Rev
 
 
 async def import_revision(world: "World", action: Action) -> None:
-    """Register, store into memory (amount 1: and into a cold tier), commit.
+    """A writer that tries until its revision is there, or somebody says no.
 
-    Amount 2: the writer dies after storing; 3: after registering.
+    Amount 1: stores into a cold tier too; 2: dies after storing; 3: after registering.
     """
+    for _ in range(ATTEMPTS):
+        try:
+            await _import_once(world, action)
+        except WeightError as refused:
+            if refused.code in (ErrorCode.CONFLICT, ErrorCode.STALE_GENERATION):
+                raise
+            world.note(f"import of {action.of} again")
+        except (WeightctlError, OSError, RuntimeError) as failed:
+            world.note(f"import of {action.of} again: {type(failed).__name__}")
+        else:
+            return
+        await asyncio.sleep(2.0)
+
+
+async def _import_once(world: "World", action: Action) -> None:
+    """Register, store, commit."""
     leader, subject = await _leader(world), _subject(world, action)
     store = leader.store
     subject.heard_s = world.loop.time()
@@ -183,6 +202,31 @@ async def release(world: "World", action: Action) -> None:
         await leader.store.release_lease(lease_id=lease_id)
 
 
+async def reader(world: "World", action: Action) -> None:
+    """Takes a lease, renews it while it works, and then gives it back, leaks or loses it."""
+    leader, subject, record = await _record(world, action)
+    taken = await leader.store.acquire_lease(
+        identity=subject.identity,
+        expected_metadata_generation=record.metadata_generation,
+        holder=f"worker-{int(action.amount * 10)}",
+        ttl_ms=2000,
+    )
+    for _ in range(int(action.amount * 10)):
+        await asyncio.sleep(1.0)
+        await (await _leader(world)).store.renew_lease(lease_id=taken.lease_id, ttl_ms=2000)
+    match int(action.amount * 100) % 3:
+        case 0:
+            world.ledger.released.add(taken.lease_id)
+            world.acted["reader gives back"] += 1
+            await (await _leader(world)).store.release_lease(lease_id=taken.lease_id)
+        case 1:
+            world.acted["reader leaks"] += 1
+        case _:
+            await asyncio.sleep(6.0)
+            world.acted["reader loses"] += 1
+            await (await _leader(world)).store.renew_lease(lease_id=taken.lease_id, ttl_ms=2000)
+
+
 async def plan(world: "World", action: Action) -> None:
     """Ask the loop, and plan without a loop, what would be done."""
     leader, subject, record = await _record(world, action)
@@ -193,6 +237,7 @@ async def plan(world: "World", action: Action) -> None:
         operation=leader.store.operation(identity=subject.identity),
         members=await leader.store.directory.members(subject.group_id),
         leases=Leases(count=len(leader.store.leases(identity=subject.identity))),
+        damage=leader.store.damage.rows(subject.group_id),
     )
     await observe_and_plan(
         question,
@@ -227,13 +272,7 @@ async def power(world: "World", action: Action) -> None:
 
 async def partition(world: "World", action: Action) -> None:
     """The leader loses its disk and does not notice; another one takes over."""
-    leader = await _leader(world)
-    leader.deposed = True
-    await asyncio.sleep(0.2)
-    if world.leader is None:
-        await world.start_process()
-    await asyncio.sleep(action.amount * 30)
-    leader.kill()
+    (await _leader(world)).depose(action.amount * 30)
 
 
 def _tier(world: "World", action: Action) -> str:
@@ -246,6 +285,20 @@ async def clog(world: "World", action: Action) -> None:
     await asyncio.sleep(action.amount * 30)
     event.set()
     world.clogged.pop(tier, None)
+
+
+async def jam(world: "World", action: Action) -> None:
+    """All tiers are clogged one by one, and released one by one in the order of that number."""
+    events = {}
+    for tier in world.specs:
+        events[tier] = world.clogged.setdefault(tier, asyncio.Event())
+        await asyncio.sleep(action.amount * 2)
+    orders = list(permutations(events.items()))
+    for tier, event in orders[action.of % len(orders)]:
+        await asyncio.sleep(action.amount * 5)
+        event.set()
+        if world.clogged.get(tier) is event:
+            del world.clogged[tier]
 
 
 async def away(world: "World", action: Action) -> None:
@@ -357,12 +410,14 @@ ACTIONS: dict[str, Callable[["World", Action], Awaitable[None]]] = {
     "lease": lease,
     "renew": renew,
     "release": release,
+    "reader": reader,
     "plan": plan,
     "wake": wake,
     "kill": kill,
     "power": power,
     "partition": partition,
     "clog": clog,
+    "jam": jam,
     "away": away,
     "wipe": wipe,
     "forget": forget,

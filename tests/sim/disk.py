@@ -6,7 +6,7 @@ dies after it has it. Everything above (journal, engine, loading, term, watermar
 """
 
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -15,7 +15,7 @@ from unittest.mock import patch
 from weightctl.controller.errors import StateDirectoryError
 from weightctl.controller.ports import Clock, Entropy
 from weightctl.controller.store import opening
-from weightctl.controller.store.commit import Committed, Files, Rejected, Uncertain, append
+from weightctl.controller.store.commit import Committed, Files, Rejected, Uncertain, append, fold
 from weightctl.controller.store.evidence import EvidenceRow, read_epochs, read_evidence
 from weightctl.controller.store.gate import CapabilityGate
 from weightctl.controller.store.loading import StoredEntry, read_log
@@ -74,6 +74,10 @@ class Hooks:
         return outcome
 
 
+_KINDS: Mapping[object, str] = {append: "commit", fold: "fold"}
+"""What a transaction is for; all others read."""
+
+
 class SimConnection:
     """Stands for `StoreConnection`."""
 
@@ -83,8 +87,7 @@ class SimConnection:
 
     async def run(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """`function(connection, ...)`, all of it at one moment."""
-        called = getattr(function, "func", function)
-        kind = "commit" if called is append else called.__name__
+        kind = _KINDS.get(getattr(function, "func", function), "rows")
         instead = await self.hooks.before(kind)
         if instead is not None:
             return instead  # type: ignore[return-value]

@@ -1,15 +1,17 @@
 """Enumeration besides chance: each operation with one incident, at every place where one can be.
 
 For a place (`tier.call`, `disk.commit`) and a fault the number of the call grows until a run passes
-without the incident: then every call has been hit.
+without the incident: then every call has been hit. Tiers are clogged one by one, at every moment of
+an operation, and released in every order.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import permutations
 
 from tests.sim.report import Report
 from tests.sim.scenarios import OPERATIONS
-from tests.sim.script import COMMIT, TIERS, Crash, Script
+from tests.sim.script import COMMIT, FOLD, JOURNAL_FAULTS, KILLS, ROWS, TIERS, Action, Crash, Script
 from tests.sim.world import simulate
 from weightctl.adapters.conformance.faults import ERRORS, Call, Fault, Kind
 
@@ -18,68 +20,109 @@ _TIER_NAMES = tuple(spec.name for spec in TIERS)
 CALLS_MAX = 500
 """No operation of this size makes more calls of one kind; more is a run that does not end."""
 
+FaultAt = Callable[[int], Fault]
+"""What goes wrong at the how-manieth call of a place."""
+Place = tuple[str, FaultAt]
+
+
+def _always(kind: str, amount: float = 0.0) -> FaultAt:
+    fault = Fault(kind=str(kind), amount=amount)
+    return lambda _: fault
+
+
+def _turning(kind: str, shift: int) -> FaultAt:
+    """Another class of error at each call."""
+    return lambda number: Fault(kind=str(kind), amount=(number + shift) % len(ERRORS))
+
 
 def places(calls: Iterable[Call]) -> list[str]:
     """These calls at every tier."""
     return [f"{tier}.{call}" for tier in _TIER_NAMES for call in calls]
 
 
-def _crashes() -> Iterator[tuple[str, Fault]]:
-    for place in (*places((*_PRIMITIVES, Call.OBSERVE, Call.INVENTORY)), COMMIT):
-        for kind in (Crash.KILL_BEFORE, Crash.KILL_AFTER):
-            yield place, Fault(kind=str(kind))
+def _crashes() -> Iterator[Place]:
+    for place in (*places(Call), COMMIT, FOLD, ROWS):
+        for kind in KILLS:
+            yield place, _always(kind)
 
 
-def _journal() -> Iterator[tuple[str, Fault]]:
-    for kind in (Crash.REFUSED, Crash.UNCERTAIN_LOST, Crash.UNCERTAIN_KEPT):
-        yield COMMIT, Fault(kind=str(kind))
+def _journal() -> Iterator[Place]:
+    for place, kinds in JOURNAL_FAULTS.items():
+        for kind in kinds:
+            if kind not in (*KILLS, Crash.DEPOSE):
+                yield place, _always(kind, 5)
 
 
-def _views() -> Iterator[tuple[str, Fault]]:
+def _leaders() -> Iterator[Place]:
+    for place in (*places(_PRIMITIVES), COMMIT):
+        yield place, _always(Crash.DEPOSE, 12)
+
+
+def _views() -> Iterator[Place]:
     for place in places((Call.OBSERVE,)):
         for depth in (1, 2, 3):
-            yield place, Fault(kind=str(Kind.STALE), amount=depth)
+            yield place, _always(Kind.STALE, depth)
         for kind in (Kind.UNKNOWN, Kind.LOSE_REQUEST, Kind.EMPTY, Kind.WRONG_EPOCH, Kind.FOREIGN):
-            yield place, Fault(kind=str(kind))
+            yield place, _always(kind)
 
 
-def _answers() -> Iterator[tuple[str, Fault]]:
+def _quick_views() -> Iterator[Place]:
+    for place in places((Call.OBSERVE,)):
+        for depth in (1, 2, 3):
+            yield place, _always(Kind.STALE, depth)
+        yield place, _always(Kind.UNKNOWN)
+        yield place, _lying
+
+
+def _lying(number: int) -> Fault:
+    """Another lie at each look."""
+    kinds = (Kind.EMPTY, Kind.FOREIGN, Kind.WRONG_EPOCH, Kind.LOSE_REQUEST)
+    return Fault(kind=kinds[number % len(kinds)])
+
+
+def _answers() -> Iterator[Place]:
     kinds = (Kind.LOSE_REQUEST, Kind.LOSE_ANSWER, Kind.LATE, Kind.DOUBLE, Kind.PART, Kind.CUT)
     for place in places(_PRIMITIVES):
         for kind in (*kinds, Kind.SURPLUS, Kind.SHUFFLE, Kind.FALSE_DONE, Kind.BUSY):
-            yield place, Fault(kind=str(kind), amount=7)
+            yield place, _always(kind, 7)
 
 
-def _bytes() -> Iterator[tuple[str, Fault]]:
+def _bytes() -> Iterator[Place]:
     for place in places((Call.STORE,)):
-        for kind in (Kind.NO_SPACE, Kind.FLIP, Kind.TORN, Kind.ROT):
-            yield place, Fault(kind=str(kind), amount=1)
+        for kind in (Kind.NO_SPACE, Kind.FLIP, Kind.TORN, Kind.ROT, Kind.OLD):
+            yield place, _always(kind, 1)
 
 
-def _errors(classes: Iterable[int]) -> Iterator[tuple[str, Fault]]:
-    for number in classes:
-        for place in places(Call):
-            yield place, Fault(kind=str(Kind.ERROR), amount=number)
-
-
-def _errors_after(classes: Iterable[int]) -> Iterator[tuple[str, Fault]]:
-    for number in classes:
-        for place in places(_PRIMITIVES):
-            yield place, Fault(kind=str(Kind.FAIL_AFTER), amount=number)
+def _errors(faults: Iterable[FaultAt], calls: Iterable[Call]) -> Iterator[Place]:
+    where = places(calls)
+    for fault_at in faults:
+        for place in where:
+            yield place, fault_at
 
 
 EVERY_ERROR = range(len(ERRORS))
-FAMILIES: Mapping[str, tuple[tuple[str, Fault], ...]] = {
+FAMILIES: Mapping[str, tuple[Place, ...]] = {
     "crash": tuple(_crashes()),
     "journal": tuple(_journal()),
+    "second leader": tuple(_leaders()),
     "view": tuple(_views()),
     "answer": tuple(_answers()),
     "bytes": tuple(_bytes()),
-    "error": tuple(_errors(EVERY_ERROR)),
-    "error after": tuple(_errors_after(EVERY_ERROR)),
+    "error": tuple(_errors([_always(Kind.ERROR, n) for n in EVERY_ERROR], Call)),
+    "error after": tuple(_errors([_always(Kind.FAIL_AFTER, n) for n in EVERY_ERROR], _PRIMITIVES)),
 }
-QUICK = {**FAMILIES, "error": tuple(_errors((0, 9))), "error after": tuple(_errors_after((7,)))}
-"""Every place and kind, but of the classes of errors only the mildest and the wildest."""
+QUICK: Mapping[str, tuple[Place, ...]] = {
+    **FAMILIES,
+    "view": tuple(_quick_views()),
+    "error": tuple(_errors([_turning(Kind.ERROR, shift) for shift in (0, 5)], Call)),
+    "error after": tuple(
+        _errors([_turning(Kind.FAIL_AFTER, shift) for shift in (0, 5)], _PRIMITIVES)
+    ),
+}
+"""Every place, but each call with two classes of error and one lie only, in turn."""
+
+JAM_STEPS = 4
+JAM_STEP_S = 0.12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,31 +133,51 @@ class Broken:
     report: Report
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class Enumerated:
-    """What an enumeration did."""
+    """What an enumeration did; it stops at the first broken rule."""
 
-    runs: int
-    incidents: int
-    broken: tuple[Broken, ...]
+    runs: int = 0
+    incidents: int = 0
+    broken: tuple[Broken, ...] = ()
+
+    def run(self, script: Script) -> Report:
+        """Simulate one script and count it."""
+        report = simulate(script)
+        self.runs += 1
+        self.incidents += report.incidents
+        if report.oracle:
+            self.broken = (Broken(script=script, report=report),)
+        return report
 
 
-def enumerate_incidents(operation: str, faults: Iterable[tuple[str, Fault]]) -> Enumerated:
-    """One operation under each fault at each of its places; stops at the first broken rule."""
-    base = OPERATIONS[operation]
-    runs = incidents = 0
+def enumerate_incidents(operation: str, faults: Iterable[Place]) -> Enumerated:
+    """One operation under each fault at each of its places."""
+    base, done = OPERATIONS[operation], Enumerated()
     reached = simulate(base).reached
-    for place, fault in faults:
+    for place, fault_at in faults:
         if not reached[place]:
             continue
         for number in range(CALLS_MAX):
-            script = replace(base, incidents=((place, number, fault),))
-            report = simulate(script)
-            runs += 1
-            incidents += report.incidents
-            if report.oracle:
-                broken = (Broken(script=script, report=report),)
-                return Enumerated(runs=runs, incidents=incidents, broken=broken)
+            script = replace(base, incidents=((place, number, fault_at(number)),))
+            report = done.run(script)
+            if done.broken:
+                return done
             if not report.incidents:
                 break
-    return Enumerated(runs=runs, incidents=incidents, broken=())
+    return done
+
+
+def enumerate_jams(operation: str) -> Enumerated:
+    """One operation while the tiers are clogged one by one, released in each order."""
+    base, done = OPERATIONS[operation], Enumerated()
+    begins_s = base.actions[-1].at_s
+    for order in range(len(list(permutations(_TIER_NAMES)))):
+        for step in range(JAM_STEPS):
+            jam = Action(at_s=begins_s + step * JAM_STEP_S, name="jam", of=order, amount=0.01)
+            script = replace(base, actions=(*base.actions, jam))
+            done.run(script)
+            done.incidents += 1
+            if done.broken:
+                return done
+    return done

@@ -6,7 +6,7 @@ Exit code 1 when the product breaks a rule by itself or a planted fault is not f
 import time
 from dataclasses import dataclass
 
-from tests.sim.enumeration import FAMILIES, enumerate_incidents
+from tests.sim.enumeration import FAMILIES, Enumerated, enumerate_incidents, enumerate_jams
 from tests.sim.planted import PLANTED
 from tests.sim.planting import Planted, planted
 from tests.sim.scenarios import OPERATIONS, SCENARIOS
@@ -74,11 +74,19 @@ def _enumerated_table() -> int:
             done = enumerate_incidents(operation, faults)
             total += done.incidents
             print(f"| {operation} | {family} | {done.runs} | {done.incidents} |", flush=True)
-            for one in done.broken:
-                broken += 1
-                print(told(one.script, one.report))
+            broken += _told(done)
+        done = enumerate_jams(operation)
+        total += done.incidents
+        print(f"| {operation} | clogged tiers | {done.runs} | {done.incidents} |", flush=True)
+        broken += _told(done)
     print(f"\n{total} incidents, broken rules: {broken}\n")
     return broken
+
+
+def _told(done: Enumerated) -> int:
+    for one in done.broken:
+        print(told(one.script, one.report))
+    return len(done.broken)
 
 
 def main() -> int:

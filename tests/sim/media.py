@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Protocol
 
+from weightctl.adapters.conformance.faults import Kind
 from weightctl.adapters.conformance.reference import Name, ReferenceMedium, ReferenceTier, Stored
 from weightctl.controller.core.observation import Member
 from weightctl.controller.ports import DropItem, Fence, Outcome
@@ -64,14 +65,16 @@ class SimMedium(ReferenceMedium):
         ReferenceMedium.remove(self, name, stored)
         self.destroyed_s[name, stored.instance_id] = now_s
 
-    def rot(self, name: Name, stored: Stored, now_s: float, *, torn: bool = False) -> None:
-        """Its bytes change by themselves."""
+    def rot(self, name: Name, stored: Stored, now_s: float, how: str = Kind.ROT) -> None:
+        """Its bytes change by themselves: a bit, the tail, or all of them."""
         if not stored.content:
             return
         self.destroyed_s.setdefault((name, stored.instance_id), now_s)
-        if torn:
+        if how == Kind.TORN:
             stored.content[-1 - len(stored.content) // 2 :] = bytes(1 + len(stored.content) // 2)
             stored.content[-1] = (stored.content[-1] + 1) % 256
+        elif how == Kind.OLD:
+            stored.content[:] = bytes((byte + 1) % 256 for byte in stored.content)
         else:
             stored.content[0] = (stored.content[0] + 1) % 256  # twice does not heal
 

@@ -18,13 +18,13 @@ import anyio
 
 from tests.sim.clock import SimClock
 from tests.sim.disk import Hooks, open_store
-from tests.sim.script import COMMIT, Crash
-from weightctl.adapters.conformance.faults import Call, FaultyTier
+from tests.sim.script import Crash
+from weightctl.adapters.conformance.faults import Call, Fault, FaultyTier
 from weightctl.controller.core.identity import Identity
 from weightctl.controller.core.observation import Member, Members, TierObservation
 from weightctl.controller.core.planner import plan
 from weightctl.controller.core.tiers import TierCapacity
-from weightctl.controller.errors import TransientError
+from weightctl.controller.errors import StateDirectoryError, TransientError
 from weightctl.controller.ports import (
     DropItem,
     Fence,
@@ -160,6 +160,13 @@ class Process:
             self.scope.cancel()
             self.world.killed(self)
 
+    def depose(self, seconds: float) -> None:
+        """It loses its disk and does not notice; another one takes over, and it dies later."""
+        if self.alive and not self.deposed:
+            self.deposed = True
+            self.world.note(f"depose process {self.number}")
+            self.world.tasks.start_soon(self.world.take_over, self, seconds)
+
     def _watch(self) -> None:
         """Let the judges see each pass, and each change when it becomes visible."""
         reconciler: Any = self.controller._reconciler
@@ -169,6 +176,7 @@ class Process:
             record, made = done.record, done.plan
             self.world.seen.add(("state", record.availability.name, record.operation.name))
             if made is not None:
+                self.world.seen.add(("verdict", made.verdict.name))
                 self.world.seen.update(("reason", str(step.reason)) for step in made.steps)
                 self.world.seen.update(("reason", str(wait.reason)) for wait in made.waits)
             for outcome in done.tally.reasons:
@@ -220,18 +228,21 @@ class JournalHooks(Hooks):
 
     def __init__(self, process: Process) -> None:
         self._process = process
+        self._faults: dict[str, Fault | None] = {}
 
     async def before(self, kind: str) -> Committed | Rejected | Uncertain | None:
         process, world = self._process, self._process.world
         await world.latency()
         process.check()
-        if kind != "commit":
-            return None
-        self._fault = fault = world.incident(COMMIT)
+        self._faults[kind] = fault = world.incident(f"disk.{kind}")
         match fault.kind if fault else "":
             case Crash.KILL_BEFORE:
                 process.kill()
                 process.check()
+            case Crash.DEPOSE if fault is not None:
+                process.depose(fault.amount)
+            case Crash.UNREADABLE:
+                raise StateDirectoryError("rows cannot be read", "injected")
             case Crash.REFUSED:
                 return Rejected(why="DiskFull: injected", todo="")
             case Crash.UNCERTAIN_LOST:
@@ -239,16 +250,16 @@ class JournalHooks(Hooks):
             case Crash.SLOW if fault is not None:
                 await asyncio.sleep(min(fault.amount, SLOW_S_MAX))
                 process.check()
-        if process.deposed:
+        if process.deposed and kind != "rows":
             return Rejected(why="Deposed: another process owns the directory", todo="")
         return None
 
     async def after(self, kind: str, outcome: object) -> object:
         process = self._process
-        if kind != "commit":
-            return outcome
-        process.world.committed(process)
-        match self._fault.kind if self._fault else "":
+        if kind == "commit":
+            process.world.committed(process)
+        fault = self._faults[kind]
+        match fault.kind if fault else "":
             case Crash.KILL_AFTER:
                 process.kill()
             case Crash.UNCERTAIN_KEPT:
@@ -284,6 +295,8 @@ class ProcessTier:
         if fault is not None and fault.kind == Crash.KILL_BEFORE:
             process.kill()
             process.check()
+        if fault is not None and fault.kind == Crash.DEPOSE:
+            process.depose(fault.amount)
         world.pending, world.calling = fault, process
         result = await run()
         if fault is not None and fault.kind == Crash.KILL_AFTER:

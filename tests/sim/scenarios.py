@@ -14,6 +14,7 @@ _MEM, _DISK, _FAR = 0, 1, 2
 def _script(*actions: tuple[float, str, int, float], **changes: object) -> Script:
     setting = {"revisions": 1, "payloads": 2, "latency_s": 0.01} | changes
     incidents = setting.pop("incidents", ())
+    linger_s = setting.pop("linger_s", 50.0)
     return Script(
         seed=1,
         setting=Setting(**setting),  # type: ignore[arg-type]
@@ -21,21 +22,25 @@ def _script(*actions: tuple[float, str, int, float], **changes: object) -> Scrip
             Action(at_s=at_s, name=name, of=of, amount=amount) for at_s, name, of, amount in actions
         ),
         incidents=incidents,  # type: ignore[arg-type]
-        linger_s=50.0,
+        linger_s=linger_s,  # type: ignore[arg-type]
     )
+
+
+def _brief(*actions: tuple[float, str, int, float], **changes: object) -> Script:
+    return _script(*actions, linger_s=10.0, **changes)
 
 
 _IN_MEMORY = (0.0, "import", 0, 0.0)
 _IN_BOTH = (0.0, "import", 0, 1.0)
 
 OPERATIONS: Mapping[str, Script] = {
-    "import": _script(_IN_BOTH),
-    "evict": _script(_IN_MEMORY, (2.0, "evict", 0, 1.0)),
-    "evict a copy": _script(_IN_BOTH, (2.0, "evict", 0, 1.0)),
-    "rehydrate": _script(_IN_BOTH, (2.0, "wipe", _MEM, 1.0), (30.0, "rehydrate", 0, 1.0)),
-    "repair": _script(_IN_BOTH, (2.0, "rot", _DISK, 0.5), (3.0, "repair", 0, 1.0), cold_copies=2),
-    "delete": _script(_IN_BOTH, (2.0, "litter", _FAR, 0.5), (3.0, "delete", 0, 1.0)),
-    "abort": _script((0.0, "import", 0, 2.0), (2.0, "delete", 0, 1.0)),
+    "import": _brief(_IN_BOTH),
+    "evict": _brief(_IN_MEMORY, (2.0, "evict", 0, 1.0)),
+    "evict a copy": _brief(_IN_BOTH, (2.0, "evict", 0, 1.0)),
+    "rehydrate": _brief(_IN_BOTH, (2.0, "wipe", _MEM, 1.0), (12.0, "rehydrate", 0, 1.0)),
+    "repair": _brief(_IN_BOTH, (2.0, "rot", _DISK, 0.5), (3.0, "repair", 0, 1.0), cold_copies=2),
+    "delete": _brief(_IN_BOTH, (2.0, "litter", _FAR, 0.5), (3.0, "delete", 0, 1.0)),
+    "abort": _brief((0.0, "import", 0, 2.0), (2.0, "delete", 0, 1.0)),
     "abandon": _script((0.0, "import", 0, 2.0)),
 }
 """What is enumerated."""

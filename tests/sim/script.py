@@ -21,10 +21,21 @@ class Crash(StrEnum):
     UNCERTAIN_LOST = "uncertain_lost"
     UNCERTAIN_KEPT = "uncertain_kept"
     SLOW = "slow"  # [seconds]
+    DEPOSE = "depose"  # [seconds] another process leads; this one goes on without noticing
+    UNREADABLE = "unreadable"  # the journal's disk does not give a row back
 
 
-COMMIT = "disk.commit"
-JOURNAL_FAULTS = tuple(Crash)
+DEADLY = frozenset({*(Crash.KILL_BEFORE, Crash.KILL_AFTER), Crash.DEPOSE})
+COMMIT, FOLD, ROWS = "disk.commit", "disk.fold", "disk.rows"
+KILLS = (Crash.KILL_BEFORE, Crash.KILL_AFTER)
+JOURNAL_FAULTS: Mapping[str, tuple[str, ...]] = {
+    COMMIT: (
+        *KILLS,
+        *(Crash.REFUSED, Crash.UNCERTAIN_LOST, Crash.UNCERTAIN_KEPT, Crash.SLOW, Crash.DEPOSE),
+    ),
+    FOLD: (*KILLS, Crash.REFUSED, Crash.UNCERTAIN_LOST, Crash.UNCERTAIN_KEPT),
+    ROWS: (*KILLS, Crash.UNREADABLE, Crash.SLOW),
+}
 WAY = (Kind.LOSE_REQUEST, Kind.LOSE_ANSWER, Kind.DELAY, Kind.ERROR, Kind.FAIL_AFTER)
 LOOK = (
     *(Kind.UNKNOWN, Kind.STALE, Kind.EMPTY, Kind.WRONG_EPOCH, Kind.FOREIGN),
@@ -34,18 +45,23 @@ BATCH = (
     *(Kind.LATE, Kind.DOUBLE, Kind.PART, Kind.CUT, Kind.SURPLUS),
     *(Kind.SHUFFLE, Kind.BUSY, Kind.FALSE_DONE),
 )
-BYTES = (Kind.NO_SPACE, Kind.FLIP, Kind.TORN, Kind.ROT)
+BYTES = (Kind.NO_SPACE, Kind.FLIP, Kind.TORN, Kind.ROT, Kind.OLD)
 FAULTS: Mapping[Call, tuple[str, ...]] = {
-    Call.OBSERVE: (*WAY, *LOOK),
-    Call.STORE: (*WAY, *BATCH, *BYTES, Crash.KILL_BEFORE, Crash.KILL_AFTER),
-    Call.DROP: (*WAY, *BATCH, Crash.KILL_BEFORE, Crash.KILL_AFTER),
-    Call.QUARANTINE: (*WAY, *BATCH, Crash.KILL_BEFORE, Crash.KILL_AFTER),
-    Call.VERIFY: (*WAY, *BATCH, Crash.KILL_BEFORE, Crash.KILL_AFTER),
-    Call.OPEN: WAY,
-    Call.READ: (*WAY, Kind.FLIP),
-    Call.INVENTORY: (*WAY, Kind.EMPTY),
-    Call.CAPACITY: (*WAY, Kind.EMPTY),
+    Call.OBSERVE: (*WAY, *LOOK, *KILLS),
+    Call.STORE: (*WAY, *BATCH, *BYTES, *KILLS, Crash.DEPOSE),
+    Call.DROP: (*WAY, *BATCH, *KILLS, Crash.DEPOSE),
+    Call.QUARANTINE: (*WAY, *BATCH, *KILLS, Crash.DEPOSE),
+    Call.VERIFY: (*WAY, *BATCH, *KILLS, Crash.DEPOSE),
+    Call.OPEN: (*WAY, *KILLS),
+    Call.READ: (*WAY, Kind.FLIP, *KILLS),
+    Call.INVENTORY: (*WAY, Kind.EMPTY, *KILLS),
+    Call.CAPACITY: (*WAY, Kind.EMPTY, *KILLS),
 }
+EVERY_FAULT: tuple[tuple[str, str], ...] = (
+    *((str(call), str(kind)) for call, kinds in FAULTS.items() for kind in kinds),
+    *((where, str(kind)) for where, kinds in JOURNAL_FAULTS.items() for kind in kinds),
+)
+"""(call or place at the journal, kind)."""
 LIES = frozenset({Kind.STALE, Kind.EMPTY, Kind.WRONG_EPOCH, Kind.FOREIGN})
 """Faults of a look that tell something that is not so."""
 
@@ -110,34 +126,46 @@ class Script:
 
 USER_ACTIONS = (
     *("evict", "rehydrate", "repair", "delete", "lease", "renew", "release", "plan"),
-    "wake",
+    *("wake", "reader"),
 )
-USER_WEIGHTS = (6, 5, 4, 1, 3, 1, 2, 2, 2)
+USER_WEIGHTS = (6, 5, 4, 1, 3, 1, 2, 2, 2, 1)
 WORLD_ACTIONS = (
     *("kill", "clog", "away", "wipe", "forget", "lose", "rot", "jump", "stop", "skip"),
-    *("partition", "pause", "litter", "power", "swap", "reborn", "appear"),
+    *("partition", "pause", "litter", "power", "swap", "reborn", "appear", "jam"),
 )
-WORLD_WEIGHTS = (6, 4, 3, 2, 1, 3, 3, 3, 2, 1, 2, 2, 1, 1, 3, 2, 2)
+WORLD_WEIGHTS = (6, 3, 3, 2, 1, 3, 3, 3, 2, 1, 2, 2, 1, 1, 3, 2, 2, 2)
 HORIZON_S = 100.0
 
 
 def generate(seed: int) -> Script:
-    """A history by chance: some revisions, what is done to them, and what goes wrong."""
+    """A history by chance: some revisions, what is done to them, and what goes wrong.
+
+    Each history has one fault that occurs often in it, the next seed the next one, so that a few
+    hundred seeds meet them all; and half of them leave the process alive, which gets further.
+    """
     chance = Random(seed)
+    often = EVERY_FAULT[seed % len(EVERY_FAULT)]
     setting = Setting(
-        revisions=chance.choice((1, 2, 2, 3)),
+        revisions=chance.choice((1, 2, 3, 3)),
         payloads=chance.choice((1, 2, 3, 5)),
         size_bytes=chance.choice((0, 64, 1000)),
         cold_copies=chance.choice((1, 1, 2)),
         tiers=_tiers(chance),
         latency_s=chance.choice((0.0, 0.01, 0.3)),
     )
-    actions = [*_user_actions(chance, setting), *_world_actions(chance, setting)]
+    actions = [
+        *_user_actions(chance, setting),
+        *_world_actions(chance, setting),
+        *_occasions(chance, setting, often[0]),
+    ]
+    seldom = often[0] in (Call.QUARANTINE, Call.INVENTORY)
+    incidents = _incidents(chance, setting, mild=seldom or chance.random() < 0.5)
+    incidents.update(_frequent(chance, setting, often))
     return Script(
         seed=seed,
         setting=setting,
         actions=tuple(sorted(actions, key=lambda action: action.at_s)),
-        incidents=tuple(_incidents(chance, setting)),
+        incidents=tuple((*place, fault) for place, fault in incidents.items()),
     )
 
 
@@ -154,9 +182,9 @@ def _user_actions(chance: Random, setting: Setting) -> list[Action]:
     actions = []
     for number in range(setting.revisions):
         at_s = chance.random() * 8
-        amount = chance.choice((0.0, 0.0, 1.0, 2.0, 3.0))
+        amount = chance.choice((*(0.0,) * 8, *(1.0,) * 8, 2.0, 3.0))
         actions.append(Action(at_s=at_s, name="import", of=number, amount=amount))
-        for _ in range(chance.randrange(3, 9)):
+        for _ in range(chance.randrange(4, 11)):
             at_s += chance.random() * 2 * (HORIZON_S - at_s) / 8
             (name,) = chance.choices(USER_ACTIONS, USER_WEIGHTS)
             amount = chance.random()
@@ -168,20 +196,55 @@ def _world_actions(chance: Random, setting: Setting) -> list[Action]:
     actions = []
     for _ in range(chance.randrange(8)):
         (name,) = chance.choices(WORLD_ACTIONS, WORLD_WEIGHTS)
-        actions.append(
-            Action(
-                at_s=round(chance.random() * HORIZON_S, 3),
-                name=name,
-                of=chance.randrange(len(setting.tiers)),
-                amount=round(chance.random(), 3),
-            )
-        )
+        at_s = round(chance.random() * HORIZON_S, 3)
+        of = chance.randrange(24 if name == "jam" else len(setting.tiers))
+        actions.append(Action(at_s=at_s, name=name, of=of, amount=round(chance.random(), 3)))
+        if name in ("rot", "swap") and chance.random() < 0.5:
+            actions += _repairs(setting, at_s + 2)
     return actions
 
 
-def _incidents(chance: Random, setting: Setting) -> list[tuple[str, int, Fault]]:
+def _repairs(setting: Setting, at_s: float) -> list[Action]:
+    """Damage is found when somebody has a reason to read everything."""
+    return [
+        Action(at_s=at_s, name="repair", of=number, amount=1.0)
+        for number in range(setting.revisions)
+    ]
+
+
+def _occasions(chance: Random, setting: Setting, call: str) -> list[Action]:
+    """What makes a call happen that is seldom made without a reason."""
+    at_s = round(chance.random() * HORIZON_S, 3)
+    match call:
+        case Call.QUARANTINE:
+            rot = [
+                Action(at_s=at_s, name="rot", of=tier, amount=round(chance.random(), 3))
+                for tier in range(len(setting.tiers))
+            ]
+            return [*rot, *_repairs(setting, at_s + 2), *_repairs(setting, at_s + 14)]
+        case Call.INVENTORY:
+            number = chance.randrange(setting.revisions)
+            return [Action(at_s=at_s, name="delete", of=number, amount=1.0)]
+        case _:
+            return []
+
+
+def _frequent(chance: Random, setting: Setting, often: tuple[str, str]) -> dict[Place, Fault]:
+    where, kind = often
+    seldom = where not in (Call.OBSERVE, Call.CAPACITY, COMMIT)
+    rate = 1.0 if where == Call.QUARANTINE else 0.6 if seldom else 0.1
+    places = [where] if where in JOURNAL_FAULTS else [f"{t.name}.{where}" for t in setting.tiers]
+    return {
+        (place, number): Fault(kind=kind, amount=_amount(chance))
+        for place in places
+        for number in range(4 if where == Call.QUARANTINE else 12 if seldom else 40)
+        if chance.random() < rate
+    }
+
+
+def _incidents(chance: Random, setting: Setting, *, mild: bool) -> dict[Place, Fault]:
     incidents: dict[Place, Fault] = {}
-    rate = chance.choice((0.02, 0.06, 0.15))
+    rate = chance.choice((0.03, 0.1, 0.2))
     for tier in setting.tiers:
         for call, kinds in FAULTS.items():
             rare = call is Call.QUARANTINE
@@ -189,11 +252,14 @@ def _incidents(chance: Random, setting: Setting) -> list[tuple[str, int, Fault]]
                 if chance.random() < (0.3 if rare else rate):
                     fault = Fault(kind=str(chance.choice(kinds)), amount=_amount(chance))
                     incidents[f"{tier.name}.{call}", number] = fault
-    for number in range(60):
-        if chance.random() < rate / 3:
-            fault = Fault(kind=str(chance.choice(JOURNAL_FAULTS)), amount=_amount(chance))
-            incidents[COMMIT, number] = fault
-    return [(place, number, fault) for (place, number), fault in incidents.items()]
+    for place, kinds in JOURNAL_FAULTS.items():
+        for number in range(60):
+            if chance.random() < rate / 3:
+                fault = Fault(kind=str(chance.choice(kinds)), amount=_amount(chance))
+                incidents[place, number] = fault
+    if mild:
+        return {at: fault for at, fault in incidents.items() if fault.kind not in DEADLY}
+    return incidents
 
 
 def _amount(chance: Random) -> float:

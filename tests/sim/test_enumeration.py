@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.sim.enumeration import QUICK, enumerate_incidents
+from tests.sim.enumeration import QUICK, Enumerated, enumerate_incidents, enumerate_jams
 from tests.sim.scenarios import OPERATIONS
 from tests.sim.shrink import told
 
@@ -12,7 +12,15 @@ pytestmark = pytest.mark.usefixtures("simulated")
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("family", QUICK)
 def test_an_incident_at_any_place_breaks_no_rule(operation: str, family: str) -> None:
-    done = enumerate_incidents(operation, QUICK[family])
+    _judge(enumerate_incidents(operation, QUICK[family]))
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_tiers_that_are_clogged_and_released_in_any_order_break_no_rule(operation: str) -> None:
+    _judge(enumerate_jams(operation))
+
+
+def _judge(done: Enumerated) -> None:
     for one in done.broken:
         pytest.fail(told(one.script, one.report))
     assert done.incidents, "nothing went wrong"

@@ -10,6 +10,8 @@ from collections import Counter
 
 import pytest
 
+from tests.sim.actions import ACTIONS
+from tests.sim.kinds import incidents, table, unnamed
 from tests.sim.scenarios import SCENARIOS
 from tests.sim.script import Action, Script, Setting, TierSpec, generate
 from tests.sim.shrink import shrink, told
@@ -20,9 +22,11 @@ from weightctl.controller.runtime.removing import Remover
 pytestmark = pytest.mark.usefixtures("simulated")
 
 BATCHES = 16
-SEEDS_PER_BATCH = 30
+SEEDS_PER_BATCH = 24
 INCIDENTS_MIN = 2000
 _fired: Counter[str] = Counter()
+_acted: Counter[str] = Counter()
+_runs: set[int] = set()
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))
@@ -31,15 +35,23 @@ def test_no_history_breaks_a_rule(batch: int) -> None:
         script = generate(seed)
         report = simulate(script)
         _fired.update(report.fired)
+        _acted.update(report.actions)
+        _runs.add(seed)
         if report.oracle:
             pytest.fail(told(script, report))
 
 
-def test_enough_went_wrong() -> None:
-    if len(_fired) < 10:
-        pytest.skip("the histories were not run")
+def test_enough_went_wrong_and_every_kind_of_fault_occurred() -> None:
+    if len(_runs) < BATCHES * SEEDS_PER_BATCH:
+        pytest.skip("not all histories were run")
     assert _fired.total() >= INCIDENTS_MIN
-    assert len(_fired) > 80, "kinds of faults"
+    assert sorted(incidents() - set(_fired)) == []
+    never = [kind for kind, times in table(_fired, _acted).items() if not times]
+    assert never == []
+
+
+def test_every_incident_and_action_belongs_to_a_named_kind() -> None:
+    assert unnamed([*incidents(), *ACTIONS]) == ["import", "wake"]
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 import anyio
 
@@ -26,13 +27,14 @@ from tests.sim.media import Recorder, SimMedium, is_good
 from tests.sim.process import PASS, Process
 from tests.sim.quiet import come_to_rest
 from tests.sim.report import Report
-from tests.sim.script import LIES, Place, Script
+from tests.sim.script import KILLS, LIES, Place, Script
 from tests.sim.subjects import new_subject
 from weightctl.adapters.conformance.faults import Call, Fault, FaultyTier
 from weightctl.adapters.conformance.reference import Name
 from weightctl.controller.core.identity import Identity
 from weightctl.controller.core.observation import Member
 from weightctl.controller.errors import InvariantViolationError, WeightctlError
+from weightctl.controller.store import commit, journal
 
 RESTART_S = 2.0
 UNDER_WAY_S_MAX = 50.0
@@ -98,7 +100,11 @@ class World:
         for logger in silenced:
             logger.addFilter(self._heard)
         try:
-            steps, virtual_s = run_simulated(self._main(), self.script.seed)
+            with (
+                patch.object(journal, "LOG_ENTRIES_MAX", 4),
+                patch.object(commit, "FOLD_ENTRIES", 2),
+            ):
+                steps, virtual_s = run_simulated(self._main(), self.script.seed)
         except BusyLoopError as error:
             self._found("busy-loop", str(error))
         except Exception as error:  # noqa: BLE001 - a healthy product lets nothing through
@@ -218,6 +224,14 @@ class World:
         if self.leader is None:
             await self.start_process()
 
+    async def take_over(self, deposed: Process, seconds: float) -> None:
+        """Another process leads while the deposed one still believes that it does."""
+        await asyncio.sleep(0.2)
+        if self.leader is None:
+            await self.start_process()
+        await asyncio.sleep(seconds)
+        deposed.kill()
+
     async def _watch_journals(self) -> None:
         """A supervisor outside restarts a process whose journal is poisoned."""
         while True:
@@ -268,7 +282,10 @@ class World:
 
     def _next_fault(self, tier: str, call: Call) -> Fault | None:
         if call in (Call.OPEN, Call.READ):
-            return self.incident(f"{tier}.{call}")
+            fault = self.incident(f"{tier}.{call}")
+            if fault is not None and fault.kind in KILLS and self.calling is not None:
+                self.calling.kill()
+            return fault
         fault, self.pending = self.pending, None
         return fault
 
@@ -300,7 +317,7 @@ class World:
         stored = medium.seen(member)
         if stored is not None:
             name = (member.group_id, member.key)
-            medium.rot(name, stored, self.loop.time(), torn=kind == "torn")
+            medium.rot(name, stored, self.loop.time(), kind)
 
     def committed(self, process: Process) -> None:
         """A transaction is durable: read the new entries back and judge them."""
