@@ -1,30 +1,35 @@
 """Which tiers can serve which objects, best first.  Layer: weightstore.
 
-A hot replica is read before a cold one, a fast tier before a slow one.  A tier that gave no answer
-comes last, but it comes: no answer is not absence.  A replica that fails in the middle is followed
-by the next one.  One that is known to be damaged is not read at all; one that turns out to be is
-reported before the next is tried.
+A hot replica is read before a cold one, a fast tier before a slow one.  Nobody waits for a tier
+that is not needed: one that hangs costs a load from another next to nothing.  A tier that gave no
+answer comes last, but it comes: no answer is not absence.  A replica that fails in the middle is
+followed by the next one.  One that is known to be damaged is not read at all; one that turns out to
+be is reported before the next is tried.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+import anyio
+
 from weightctl.controller.core.damage import mark_damaged, suspects
 from weightctl.controller.core.identity import text_bytes
-from weightctl.controller.core.observation import MemberState
+from weightctl.controller.core.observation import MemberState, unknown_observation
 from weightctl.controller.errors import IntegrityError, NothingReadableError, ReconcileError
 from weightctl.controller.weightstore.parallel import for_each
-from weightctl.controller.weightstore.primitives import as_members, observe
+from weightctl.controller.weightstore.primitives import as_members, complete_mask, observe
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from weightctl.controller.core.damage import DamagedReplica
     from weightctl.controller.core.observation import Member
     from weightctl.controller.ports import Tier
 
 Result = TypeVar("Result")
+HASTE_S = 0.25
+"""How long a better tier is waited for once the others hold everything."""
 _TO_BRING_BACK = (
     "bring a tier back that holds a good one (`weightctl tiers` shows which has a problem),"
     " or import the weights under a new weight generation"
@@ -51,21 +56,33 @@ class Replicas:
         self._seen: list[tuple[Tier, bytearray]] = []
 
     async def look(self, tiers: Sequence[Tier], deadline_s: float) -> None:
-        """Observe all tiers at once; a tier without an answer is unknown."""
+        """Observe all tiers at once, until it is known where to read each member best.
+
+        A tier without an answer by then is unknown.
+        """
         if not self.members:
             return
         asked = as_members(self.members[0].group_id, self.members)
         suspected = suspects(self._reports.known(), asked)
+        ranked = sorted(tiers, key=_rank)
         states: dict[str, bytes] = {}
+        enough = anyio.CancelScope()
 
         async def ask(tier: Tier) -> None:
             damaged = suspected.get(tier.profile.name, {})
             seen = await observe(tier, asked, deadline_s, detail=tuple(damaged))
             states[tier.profile.name], _ = mark_damaged(seen.states, seen, damaged)
+            if _is_served(ranked, states, len(asked)):
+                enough.cancel()
+                return
+            answered = [one for one in ranked if one.profile.name in states]
+            if _is_served(answered, states, len(asked)):
+                enough.deadline = min(enough.deadline, anyio.current_time() + HASTE_S)
 
-        await for_each(tiers, max(1, len(tiers)), ask)
-        ranked = sorted(tiers, key=_rank)
-        self._seen = [(tier, bytearray(states[tier.profile.name])) for tier in ranked]
+        with enough:
+            await for_each(ranked, max(1, len(ranked)), ask)
+        unknown = unknown_observation(len(asked), "not waited for").states
+        self._seen = [(tier, bytearray(states.get(tier.profile.name, unknown))) for tier in ranked]
 
     def member(self, key: str) -> Member:
         """The member with that key."""
@@ -143,6 +160,18 @@ class Replicas:
             for tier, states in self._seen
             if states[index] == MemberState.CORRUPT
         ]
+
+
+def _is_served(ranked: Sequence[Tier], states: Mapping[str, bytes], count: int) -> bool:
+    """Whether each of `count` members has a replica before the first tier without an answer."""
+    missing = (1 << 8 * count) - 1
+    for tier in ranked:
+        if (seen := states.get(tier.profile.name)) is None:
+            return False
+        missing &= ~(255 * int.from_bytes(complete_mask(seen), "little"))
+        if not missing:
+            return True
+    return False
 
 
 def _rank(tier: Tier) -> tuple[bool, int, float]:
