@@ -293,7 +293,9 @@ class Reconciler:
         if tally.permanent and not tally.failures:
             return Again(after_s=self._settings.park_s, progressed=False)
         if plan.steps:
-            return Failed(generation=generation, at_least_s=tally.retry_after_s)
+            # What a tier says of its return is a guess: it is asked again within the longest wait.
+            at_least_s = min(tally.retry_after_s, self._settings.wait_max_s)
+            return Failed(generation=generation, at_least_s=at_least_s)
         if plan.verdict is Verdict.CONVERGED:
             return Finished()
         if plan.verdict is Verdict.LOST:

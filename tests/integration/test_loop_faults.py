@@ -105,6 +105,21 @@ async def test_lost_partial_and_refused_answers_are_observed_again(
         assert mem.contents() == {}
 
 
+async def test_a_tier_that_promises_to_be_back_in_days_is_asked_again_soon(tmp_path: Path) -> None:
+    mem, disk, far = sim_tiers()
+    async with rig(tmp_path, (mem, disk, far), settings=QUICK) as r:
+        place(mem, IDENTITY, await r.publish())
+        await r.converge()
+        await r.start(COLD)
+        for tier in (disk, far):
+            tier.faults.refuse_batches, tier.faults.back_in_s = 1, 1e6
+        following = await r.step()
+        assert isinstance(following, Failed)
+        assert following.at_least_s == QUICK.wait_max_s
+        await r.converge()
+        assert await r.summary() == (READY, COLD, NONE)
+
+
 async def test_after_an_epoch_change_nothing_is_destroyed_until_it_has_settled(
     tmp_path: Path,
 ) -> None:

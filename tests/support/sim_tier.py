@@ -74,6 +74,8 @@ class Faults:
     """So many batches are carried out for their first half, then raise."""
     refuse_batches: int = 0
     """So many batches do nothing and answer Retry."""
+    back_in_s: float = 0.0
+    """When that Retry says that the tier will be back."""
     busy_until_ms: int | None = None
     """Drops are refused until then."""
 
@@ -281,7 +283,7 @@ class SimTier:
         self._terms[fence.holder] = fence.term
         if self.faults.refuse_batches:
             self.faults.refuse_batches -= 1
-            return [Retry(detail="refused")] * len(batch)
+            return [Retry(after_s=self.faults.back_in_s, detail="refused")] * len(batch)
         if self.faults.cut_batches:
             self.faults.cut_batches -= 1
             for item in batch[: len(batch) // 2]:
