@@ -12,7 +12,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pickle
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast
@@ -92,7 +92,7 @@ class Engine:
         medium = Medium(self._path, "dfs", remembered=Path(remembered), durable=True, holder=holder)
         self._root = Root(
             medium,
-            Room(),
+            Room(free_bytes=_free_bytes),
             durable=True,
             token=self._token,
             foreign=self._is_strange,
@@ -166,26 +166,27 @@ class Engine:
 
         Partial files of this host are left out: room for them is reserved by the caller.
         """
-        size_bytes = 0
-        try:
-            with (
-                self._at_work("measuring a group"),
-                self._root.medium.opened() as root_fd,
-                group_folder(root_fd, group) as group_fd,
-                os.scandir(group_fd) as entries,
-            ):
-                for entry in entries:
-                    name = parse_stored(entry.name)
-                    if name and not (name.suffix == PARTIAL and self._is_own(name)):
-                        size_bytes += entry.stat(follow_symlinks=False).st_size
-        except FileNotFoundError:
-            return 0
-        return size_bytes
+        with (
+            self._at_work("measuring a group"),
+            self._root.medium.opened() as root_fd,
+            suppress(FileNotFoundError),
+            group_folder(root_fd, group) as group_fd,
+            os.scandir(group_fd) as entries,
+        ):
+            return sum(map(self._size_of, entries))
+        return 0
+
+    def _size_of(self, entry: os.DirEntry[str]) -> int:
+        name = parse_stored(entry.name)
+        if name is not None and not (name.suffix == PARTIAL and self._is_own(name)):
+            with suppress(FileNotFoundError):  # removed since the listing
+                return entry.stat(follow_symlinks=False).st_size
+        return 0
 
     def free_bytes(self) -> int:
         """What the file system can still take, less a reserve."""
         with self._at_work("reading the capacity"), self._root.medium.opened() as root_fd:
-            return medium_free_bytes(root_fd)
+            return _free_bytes(root_fd)
 
     # --- writing ---
 
@@ -361,6 +362,17 @@ class Engine:
             raise TerminalError(error.what, error.why, error.todo) from error
         except OSError as error:
             raise error_from_os(error, f"{what} under {str(self._path)!r}") from error
+
+
+def _free_bytes(root_fd: int) -> int:
+    """What the file system can still take; no room at all means that it is not known."""
+    if os.fstatvfs(root_fd).f_blocks == 0:
+        raise TransientError(
+            "the room of the file system is not known",
+            "it counts no storage at all, as while none of its servers is connected",
+            "see that its servers run; it is asked again by itself",
+        )
+    return medium_free_bytes(root_fd)
 
 
 def _has_no_locks(root_fd: int) -> bool:

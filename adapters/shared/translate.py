@@ -1,8 +1,9 @@
 """The border: what a failed system call or an error means for the loop.  Layer: adapters, shared.
 
 Invariant: no `OSError` leaves a tier.  ENOSPC, EDQUOT: capacity; EIO, ESTALE, ETIMEDOUT and what
-else passes by itself: transient; a read-only or forbidden medium: permanent.  An errno that nobody
-has thought of is transient, so that the loop looks again instead of giving up.
+else passes by itself (ENXIO, too: so MooseFS answers while the servers of a chunk are away):
+transient; a read-only or forbidden medium: permanent.  An errno that nobody has thought of is
+transient, so that the loop looks again instead of giving up.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ CAPACITY_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT})
 PERMANENT_ERRNOS = frozenset(
     {
         errno.EROFS, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.EFBIG, errno.EINVAL,
-        errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENXIO,
+        errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENOSYS, errno.EOPNOTSUPP,
     }
 )  # fmt: skip
 

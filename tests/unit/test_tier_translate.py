@@ -29,6 +29,7 @@ from weightctl.controller.ports import (
         (errno.ETIMEDOUT, errors.TransientError, Retry),
         (errno.EMFILE, errors.TransientError, Retry),
         (errno.ENOENT, errors.TransientError, Retry),
+        (errno.ENXIO, errors.TransientError, Retry),
         (9999, errors.TransientError, Retry),
         (errno.EROFS, errors.TerminalError, Permanent),
         (errno.EACCES, errors.TerminalError, Permanent),
