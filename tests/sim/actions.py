@@ -1,4 +1,4 @@
-"""What users, readers, writers and the world do in a simulation.
+"""What users, readers and writers do in a simulation; what the world does is in `disasters`.
 
 Users take what they can get: a refusal, a dead process or a lost answer is the end of the attempt
 and never an error of the simulation.
@@ -7,15 +7,14 @@ and never an error of the simulation.
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from itertools import permutations
 from typing import TYPE_CHECKING
 
 import anyio
 
+from tests.sim.disasters import DISASTERS
 from tests.sim.process import PASS, PassTrace, Process
 from tests.sim.script import Action
-from tests.sim.subjects import Subject, source_of
-from weightctl.adapters.conformance.reference import ReferenceMedium, Stored
+from tests.sim.subjects import Subject, source_of, subject_of
 from weightctl.controller.api.supposing import repair_target
 from weightctl.controller.core.group import GroupSnapshot
 from weightctl.controller.core.observation import MemberState
@@ -48,16 +47,12 @@ async def perform(world: "World", action: Action) -> None:
             world.acting -= 1
 
 
-def _subject(world: "World", action: Action) -> Subject:
-    return list(world.subjects.values())[action.of % len(world.subjects)]
-
-
 async def _leader(world: "World") -> Process:
     return await world.some_leader()
 
 
 async def _record(world: "World", action: Action) -> tuple[Process, Subject, RevisionMetadata]:
-    leader, subject = await _leader(world), _subject(world, action)
+    leader, subject = await _leader(world), subject_of(world, action)
     record = (await leader.store.get(identity=subject.identity)).metadata
     if action.amount < 0.05:  # somebody who knows only an older generation
         older = max(record.metadata_generation - 1, 1)
@@ -89,7 +84,7 @@ async def import_revision(world: "World", action: Action) -> None:
 
 async def _import_once(world: "World", action: Action) -> None:
     """Register, store, commit."""
-    leader, subject = await _leader(world), _subject(world, action)
+    leader, subject = await _leader(world), subject_of(world, action)
     store = leader.store
     subject.heard_s = world.loop.time()
     record = await store.begin_import(
@@ -189,13 +184,13 @@ async def lease(world: "World", action: Action) -> None:
 
 
 async def renew(world: "World", action: Action) -> None:
-    leader, subject = await _leader(world), _subject(world, action)
+    leader, subject = await _leader(world), subject_of(world, action)
     for lease_id in subject.leases[-1:]:
         await leader.store.renew_lease(lease_id=lease_id, ttl_ms=int(action.amount * 20_000) + 1)
 
 
 async def release(world: "World", action: Action) -> None:
-    leader, subject = await _leader(world), _subject(world, action)
+    leader, subject = await _leader(world), subject_of(world, action)
     if subject.leases:
         lease_id = subject.leases.pop()
         world.ledger.released.add(lease_id)
@@ -250,155 +245,8 @@ async def plan(world: "World", action: Action) -> None:
 
 async def wake(world: "World", action: Action) -> None:
     """Somebody has the loop look now."""
-    leader, subject = await _leader(world), _subject(world, action)
+    leader, subject = await _leader(world), subject_of(world, action)
     leader.controller.wake(subject.identity)
-
-
-# --- the world ------------------------------------------------------------------------------------
-
-
-async def kill(world: "World", action: Action) -> None:
-    if world.leader is not None:
-        world.leader.kill()
-
-
-async def power(world: "World", action: Action) -> None:
-    """The machine restarts: the process and everything in memory is gone."""
-    await kill(world, action)
-    for name, spec in world.specs.items():
-        if spec.hot:
-            world.media[name].forget(world.loop.time(), epoch=True)
-
-
-async def partition(world: "World", action: Action) -> None:
-    """The leader loses its disk and does not notice; another one takes over."""
-    (await _leader(world)).depose(action.amount * 30)
-
-
-def _tier(world: "World", action: Action) -> str:
-    return list(world.specs)[action.of % len(world.specs)]
-
-
-async def clog(world: "World", action: Action) -> None:
-    tier = _tier(world, action)
-    event = world.clogged.setdefault(tier, asyncio.Event())
-    await asyncio.sleep(action.amount * 30)
-    event.set()
-    world.clogged.pop(tier, None)
-
-
-async def jam(world: "World", action: Action) -> None:
-    """All tiers are clogged one by one, and released one by one in the order of that number."""
-    events = {}
-    for tier in world.specs:
-        events[tier] = world.clogged.setdefault(tier, asyncio.Event())
-        await asyncio.sleep(action.amount * 2)
-    orders = list(permutations(events.items()))
-    for tier, event in orders[action.of % len(orders)]:
-        await asyncio.sleep(action.amount * 5)
-        event.set()
-        if world.clogged.get(tier) is event:
-            del world.clogged[tier]
-
-
-async def away(world: "World", action: Action) -> None:
-    medium = world.media[_tier(world, action)]
-    medium.away = True
-    await asyncio.sleep(action.amount * 30)
-    medium.away = False
-
-
-async def wipe(world: "World", action: Action) -> None:
-    world.media[_tier(world, action)].forget(world.loop.time(), epoch=True)
-
-
-async def forget(world: "World", action: Action) -> None:
-    world.media[_tier(world, action)].forget(world.loop.time(), epoch=False)
-
-
-async def lose(world: "World", action: Action) -> None:
-    medium = world.media[_tier(world, action)]
-    every = medium.every()
-    if every:
-        name, stored = every[int(action.amount * len(every)) % len(every)]
-        medium.lose(name, stored, world.loop.time())
-
-
-async def rot(world: "World", action: Action) -> None:
-    medium = world.media[_tier(world, action)]
-    every = medium.every()
-    if every:
-        name, stored = every[int(action.amount * len(every)) % len(every)]
-        medium.rot(name, stored, world.loop.time())
-
-
-async def swap(world: "World", action: Action) -> None:
-    """Somebody puts another copy in the place of one; every other one has wrong bytes."""
-    medium = world.media[_tier(world, action)]
-    every = [(name, stored) for name, stored in medium.every() if not stored.hidden]
-    if not every:
-        return
-    name, stored = every[int(action.amount * len(every)) % len(every)]
-    medium.lose(name, stored, world.loop.time())
-    medium.made += 1
-    other = Stored(f"r{medium.made}", bytearray(stored.content), stored.sha256)
-    ReferenceMedium.add(medium, name, other)
-    if medium.made % 2:
-        medium.rot(name, other, world.loop.time())
-
-
-async def appear(world: "World", action: Action) -> None:
-    """Somebody else brings a good copy of every member in, as a request that was long under way."""
-    medium, subject = world.media[_tier(world, action)], _subject(world, action)
-    world.touched_s[medium.tier, subject.group_id] = world.loop.time()
-    for key, member in subject.members.items():
-        if medium.seen(member) is None:
-            medium.made += 1
-            content = bytearray(subject.data[key])
-            stored = Stored(f"r{medium.made}", content, member.sha256)
-            ReferenceMedium.add(medium, (subject.group_id, key), stored)
-
-
-async def reborn(world: "World", action: Action) -> None:
-    """A tier comes back as a new one that still holds everything."""
-    world.media[_tier(world, action)].epoch += "+"
-
-
-async def litter(world: "World", action: Action) -> None:
-    """A leftover of a revision that nobody has asked for: quarantined long ago."""
-    subject = _subject(world, action)
-    medium = world.media[_tier(world, action)]
-    key = list(subject.members)[int(action.amount * len(subject.members)) % len(subject.members)]
-    stored = Stored(f"litter-{world.loop.steps}", bytearray(b"x"), bytes(32), hidden=True)
-    world.touched_s[medium.tier, subject.group_id] = world.loop.time()
-    ReferenceMedium.add(medium, (subject.group_id, key), stored)
-
-
-async def jump(world: "World", action: Action) -> None:
-    for process in world.processes:
-        process.clock.jump_wall((action.amount - 0.5) * 200)
-
-
-async def stop(world: "World", action: Action) -> None:
-    for process in world.processes:
-        process.clock.stop_wall()
-    await asyncio.sleep(action.amount * 20)
-    for process in world.processes:
-        process.clock.start_wall()
-
-
-async def skip(world: "World", action: Action) -> None:
-    world.loop.skip(action.amount * 20)
-
-
-async def pause(world: "World", action: Action) -> None:
-    """The operator pauses the loop for a while."""
-    leader = await _leader(world)
-    leader.controller.set_policy(replace(world.policy, paused=True))
-    try:
-        await asyncio.sleep(action.amount * 20)
-    finally:
-        leader.controller.set_policy(world.policy)
 
 
 ACTIONS: dict[str, Callable[["World", Action], Awaitable[None]]] = {
@@ -413,22 +261,5 @@ ACTIONS: dict[str, Callable[["World", Action], Awaitable[None]]] = {
     "reader": reader,
     "plan": plan,
     "wake": wake,
-    "kill": kill,
-    "power": power,
-    "partition": partition,
-    "clog": clog,
-    "jam": jam,
-    "away": away,
-    "wipe": wipe,
-    "forget": forget,
-    "lose": lose,
-    "rot": rot,
-    "swap": swap,
-    "reborn": reborn,
-    "appear": appear,
-    "litter": litter,
-    "jump": jump,
-    "stop": stop,
-    "skip": skip,
-    "pause": pause,
+    **DISASTERS,
 }

@@ -3,13 +3,17 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from tests.sim.script import Setting
+from tests.sim.script import Action, Setting
 from tests.support.loop_rig import contents, identity, members_of, reference_of
 from weightctl.controller.core.identity import Identity, payload_group_id
 from weightctl.controller.core.observation import Member
 from weightctl.controller.core.records import ManifestReference
 from weightctl.controller.ports import RangedReader
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
 
 
 @dataclass(slots=True, eq=False)
@@ -42,6 +46,11 @@ def new_subject(number: int, setting: Setting) -> Subject:
         members={member.key: member for member in members_of(of, data)},
         reference=reference_of(of, data),
     )
+
+
+def subject_of(world: "World", action: Action) -> Subject:
+    """The revision that an action is about."""
+    return list(world.subjects.values())[action.of % len(world.subjects)]
 
 
 @dataclass(slots=True)
