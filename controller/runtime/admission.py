@@ -1,8 +1,9 @@
 """Who may use a tier next.  Layer: runtime.
 
 Batches ask for a place at every tier that they touch: a slot and their bytes at each end, and get
-both ends or wait.  Among those waiting, the class that is furthest below its share goes first, and
-within a class the revision that was served longest ago, so that no class and no revision starves.
+both ends or wait.  Among those waiting, the class that is furthest below its share goes first, by
+what it holds and, where that is the same (a tier may have one slot), by what it has had; within a
+class the revision that was served longest ago.  So no class and no revision starves.
 Release has one path, the end of the `async with`.
 """
 
@@ -67,6 +68,14 @@ class _Load:
     running: int = 0
     bytes_in_flight: int = 0
     by_class: dict[WorkClass, int] = field(default_factory=dict)
+    turn: float = 0.0
+    """Of the batch that was let in last; turns of a class lie the further apart, the smaller its
+    share is."""
+    next_turns: dict[WorkClass, float] = field(default_factory=dict)
+
+    def turn_of(self, work_class: WorkClass) -> float:
+        """The turn of the class's next batch; a class that had nothing to do saves nothing up."""
+        return max(self.turn, self.next_turns.get(work_class, 0.0))
 
 
 @dataclass(slots=True, eq=False)
@@ -163,6 +172,8 @@ class Admission:
             load.running += 1
             load.bytes_in_flight += ticket.size_bytes
             load.by_class[ticket.work_class] = load.by_class.get(ticket.work_class, 0) + 1
+            load.turn = load.turn_of(ticket.work_class)
+            load.next_turns[ticket.work_class] = load.turn + 1 / self._shares[ticket.work_class]
         self._served.pop(ticket.owner, None)
         self._served[ticket.owner] = next(self._order)
         if len(self._served) > _REMEMBERED_MAX:
@@ -179,14 +190,14 @@ class Admission:
                 return False
         return True
 
-    def _rank(self, waiting: _Waiting) -> tuple[bool, float, int, int]:
+    def _rank(self, waiting: _Waiting) -> tuple[bool, float, float, int, int]:
         """Lower goes first: passed over too often, use of the class's share at the busiest end,
-        last served, order of asking.
+        the class's turn there, last served, order of asking.
         """
         ticket = waiting.ticket
         share = self._shares[ticket.work_class]
-        use = max(
-            self._loads[name].by_class.get(ticket.work_class, 0) / share for name in ticket.tiers
-        )
+        loads = [self._loads[name] for name in ticket.tiers]
+        use = max(load.by_class.get(ticket.work_class, 0) / share for load in loads)
+        turn = max(load.turn_of(ticket.work_class) for load in loads)
         patient = waiting.passed_over < _PASSED_OVER_MAX
-        return patient, use, self._served.get(ticket.owner, -1), waiting.order
+        return patient, use, turn, self._served.get(ticket.owner, -1), waiting.order
