@@ -24,7 +24,7 @@ from weightctl.controller.api.planning import Planning, tier_list
 from weightctl.controller.api.surveys import StoredRecords
 from weightctl.controller.clock import SystemClock, SystemEntropy
 from weightctl.controller.config.loading import FAILPOINTS_VARIABLE
-from weightctl.controller.core.tiers import TIER_API_VERSION, TierProfile
+from weightctl.controller.core.tiers import TierProfile, refusal_of
 from weightctl.controller.errors import ConfigError, StateDirectoryError, WeightctlError
 from weightctl.controller.ports import TierContext
 from weightctl.controller.runtime.admission import TierLimits
@@ -124,12 +124,11 @@ def _build(tier: TierConfig, plugins: dict[str, EntryPoint], context: TierContex
     except Exception as error:  # noqa: BLE001 - foreign code; its faults must not end the others
         profile = TierProfile(name=tier.name, kind=tier.kind, hot=False)
         return _silent(profile, f"plugin {point.value}: {error!r}")
-    if profile.api_version != TIER_API_VERSION:
+    if refusal := refusal_of(profile.api_version):
         raise ConfigError(
             f"tier {tier.name}",
-            f"{ConfigError.reason}: plugin {point.value} speaks tier API {profile.api_version},"
-            f" this weightctl speaks {TIER_API_VERSION}",
-            "install the plugin's version for this weightctl",
+            f"{ConfigError.reason}: plugin {point.value}: {refusal}",
+            "install the plugin's version for this weightctl, or the weightctl that it needs",
         )
     return made
 

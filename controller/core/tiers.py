@@ -8,7 +8,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-TIER_API_VERSION = 1
+TIER_API_VERSION = "1.0"
+"""Major and minor.  A minor only adds what a tier may leave out; a major may take away."""
+
+
+def refusal_of(version: object) -> str:
+    """Why a tier written for that version cannot be used here; empty when it can.
+
+    The major has to be the same, the minor not newer: a tier may count on what its minor added.
+    """
+    ours = TIER_API_VERSION
+    major, _, minor = version.partition(".") if isinstance(version, str) else ("", "", "")
+    if not (major.isdecimal() and minor.isdecimal()):
+        return f"its API version is {version!r:.40}, not a text such as {ours!r}"
+    ours_major, _, ours_minor = ours.partition(".")
+    if int(major) != int(ours_major):
+        return f"it speaks tier API {version:.40}, this weightctl speaks {ours}"
+    if int(minor) > int(ours_minor):
+        return f"it needs tier API {version:.40}, this weightctl has {ours} only"
+    return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +55,8 @@ class TierProfile:
     """Entry-point name of the plugin, for people only."""
     hot: bool
     """True for memory, False for every cold tier."""
-    api_version: int = TIER_API_VERSION
+    api_version: str = TIER_API_VERSION
+    """What the tier was written for; a plugin states it as a text of its own."""
     capabilities: Capabilities = field(default_factory=Capabilities)
     bandwidth_bytes_per_s: int = 0
     """Expected streaming bandwidth; orders sources, 0 when not known."""

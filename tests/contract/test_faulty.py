@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -46,8 +47,8 @@ class FaultyHarness(ReferenceHarness):
 
 class TestFaulty(TierSuite):
     @pytest.fixture
-    def harness(self) -> FaultyHarness:
-        return FaultyHarness()
+    def harness(self, tmp_path: Path) -> FaultyHarness:
+        return FaultyHarness(tmp_path)
 
 
 class Wrapped:

@@ -1,5 +1,7 @@
 """The contract suite on the reference tier."""
 
+from pathlib import Path
+
 import pytest
 
 from weightctl.adapters.conformance.reference import ReferenceMedium, ReferenceTier
@@ -11,7 +13,8 @@ from weightctl.controller.ports import Tier
 
 
 class ReferenceHarness(TierHarness):
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
         self._medium = ReferenceMedium()
 
     def tier(self, *, capacity_bytes: int | None = None, read_only: bool = False) -> Tier:
@@ -49,5 +52,5 @@ class ReferenceHarness(TierHarness):
 
 class TestReference(TierSuite):
     @pytest.fixture
-    def harness(self) -> TierHarness:
-        return ReferenceHarness()
+    def harness(self, tmp_path: Path) -> TierHarness:
+        return ReferenceHarness(tmp_path)

@@ -7,10 +7,13 @@ told of before they are imported, so they are named here.
 import pytest
 
 _MODULES = (
+    "capabilities",
     "cases",
     "faults",
     "leaks",
+    "life",
     "looking",
+    "loop",
     "material",
     "media",
     "owners",

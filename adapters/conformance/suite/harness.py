@@ -15,18 +15,17 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from json import dumps
 from pathlib import Path
-from typing import NoReturn, cast
+from typing import Any, NoReturn, cast
 
 import anyio
 import pytest
 
+from weightctl.adapters.conformance.report import UNTRIED
 from weightctl.adapters.conformance.suite.material import context
 from weightctl.controller.core.observation import Member
 from weightctl.controller.errors import ConfigError
 from weightctl.controller.ports import Tier, TierContext, TierFactory
 
-UNTRIED = "not tried:"
-"""How the reason of a skip begins that counts against the grade: nobody knows whether it holds."""
 TMP = "{tmp}"
 OTHERS = "others"
 """State directories of other stores, which are no part of the medium."""
@@ -38,10 +37,15 @@ def untried(ability: str) -> NoReturn:
     pytest.skip(f"{UNTRIED} the harness has no `{ability}` for this medium")
 
 
-def factory_of(spec: str) -> TierFactory:
-    """The factory that `module:attribute` names, as an entry point does."""
+def object_of(spec: str) -> Any:  # noqa: ANN401 - whatever the text names
+    """What `module:attribute` names, as in an entry point."""
     module, _, attribute = spec.partition(":")
-    return cast("TierFactory", getattr(import_module(module), attribute))
+    return getattr(import_module(module), attribute)
+
+
+def factory_of(spec: str) -> TierFactory:
+    """The factory that an entry point's text names."""
+    return cast("TierFactory", object_of(spec))
 
 
 class TierHarness:

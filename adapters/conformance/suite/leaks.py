@@ -1,24 +1,62 @@
 """Cases of what may be left behind: nothing.  Layer: conformance."""
 
+import asyncio
 import gc
 import os
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
 
+import pytest
 from anyio import to_thread
 
 from weightctl.adapters.conformance.grades import Grade
 from weightctl.adapters.conformance.suite.cases import TierCases
 from weightctl.adapters.conformance.suite.harness import TierHarness
 from weightctl.adapters.conformance.suite.material import (
+    content_of,
+    drop_item,
+    fence,
+    item_of,
+    kinds,
+    member_of,
+    members_of,
     read_all,
     store_one,
 )
-from weightctl.controller.core.observation import MemberState
-from weightctl.controller.ports import (
-    Tier,
-)
+from weightctl.controller.ports import Tier
 
-UNKNOWN, ABSENT = MemberState.UNKNOWN, MemberState.ABSENT
-PARTIAL, COMPLETE = MemberState.PARTIAL, MemberState.COMPLETE
+CYCLES = 1000
+STARTS = 20
+GROWTH_BYTES_MAX = 4096
+"""Of the resident memory, per cycle, in the second half of the cycles."""
+PATIENCE_TURNS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What this process holds now."""
+
+    descriptors: int
+    tasks: int
+    threads: int
+    resident_bytes: int
+
+
+def _counted() -> tuple[int, int]:
+    gc.collect()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return len(os.listdir("/proc/self/fd")), pages * os.sysconf("SC_PAGE_SIZE")  # noqa: PTH208
+
+
+async def held() -> Held:
+    """Counted after everything that wants to end has had its turns."""
+    for _ in range(PATIENCE_TURNS):
+        await asyncio.sleep(0)
+    descriptors, resident_bytes = await to_thread.run_sync(_counted)
+    return Held(descriptors, len(asyncio.all_tasks()), threading.active_count(), resident_bytes)
 
 
 class ContractOfLeaks(TierCases):
@@ -28,26 +66,75 @@ class ContractOfLeaks(TierCases):
 
     async def test_a_thousand_opened_replicas_leave_no_descriptor(self, tier: Tier) -> None:
         member = await store_one(tier, "payload", b"content")
-        assert await read_all(tier, member) == b"content"
-        before = await _descriptors()
-        for _ in range(1000):
+
+        async def cycle() -> None:
             async with tier.open(member):
                 pass
-        assert await _descriptors() <= before
 
-    async def test_many_starts_leave_no_descriptor(self, harness: TierHarness) -> None:
+        assert await read_all(tier, member) == b"content"
+        await _stays_flat(cycle)
+
+    async def test_a_thousand_looks_leave_nothing(self, tier: Tier) -> None:
+        table = members_of([await store_one(tier, "payload", b"content"), member_of("other", b"")])
+
+        async def cycle() -> None:
+            await tier.observe(table, detail=[0])
+
+        await _stays_flat(cycle)
+
+    async def test_a_thousand_replicas_that_came_and_went_leave_nothing(self, tier: Tier) -> None:
+        content = content_of(100)
+        members = [member_of(f"{number:02d}", content) for number in range(10)]
+
+        async def cycle() -> None:
+            batch = [item_of(member, content) for member in members]
+            assert set(kinds(await tier.store(batch, fence()))) == {"Done"}
+            items = [await drop_item(tier, member) for member in members]
+            assert set(kinds(await tier.drop(items, fence()))) == {"Done"}
+
+        before = (await tier.capacity()).used_bytes
+        await _stays_flat(cycle, cycles=CYCLES // len(members))
+        assert not await tier.inventory()
+        assert (await tier.capacity()).used_bytes == before
+
+    async def test_many_starts_leave_nothing(self, harness: TierHarness) -> None:
         async with harness.tier() as tier:
             await store_one(tier, "payload", b"content")
-        before = await _descriptors()
-        for _ in range(20):
+
+        async def cycle() -> None:
             async with harness.tier() as tier:
                 await tier.capacity()
-        assert await _descriptors() <= before + 2  # what the loop itself keeps
+
+        await _stays_flat(cycle, cycles=STARTS)
+
+    async def test_leaving_hurts_nobody_who_left_before(self, harness: TierHarness) -> None:
+        """A start that failed behind it, or a second object over the medium, ends as it should."""
+        async with AsyncExitStack() as stack:
+            tier = await stack.enter_async_context(harness.tier())
+            member = await store_one(tier, "payload", b"content")
+        async with harness.tier() as again:
+            if again.profile.capabilities.persistent:
+                assert await read_all(again, member) == b"content"
+
+    async def test_nothing_is_awaited_any_more_after_leaving(self, harness: TierHarness) -> None:
+        before = await held()
+        async with harness.tier() as tier:
+            await store_one(tier, "payload", b"content")
+        assert (await held()).tasks <= before.tasks
 
 
-async def _descriptors() -> int:
-    def count() -> int:
-        gc.collect()
-        return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - names are all that is asked
-
-    return await to_thread.run_sync(count)
+async def _stays_flat(cycle: Callable[[], Awaitable[None]], *, cycles: int = CYCLES) -> None:
+    """What is held after all cycles is what was held after the first half of them."""
+    for _ in range(cycles // 2):
+        await cycle()
+    half = await held()
+    for _ in range(cycles // 2):
+        await cycle()
+    whole = await held()
+    slack = 2  # what the loop itself keeps
+    assert whole.descriptors <= half.descriptors + slack
+    assert whole.tasks <= half.tasks + slack
+    assert whole.threads <= half.threads + slack
+    grown = (whole.resident_bytes - half.resident_bytes) / (cycles // 2)
+    if cycles >= CYCLES and grown > GROWTH_BYTES_MAX:
+        pytest.fail(f"each cycle keeps {grown:.0f} bytes")

@@ -1,8 +1,11 @@
 """The whole suite in one class.  Layer: conformance."""
 
+from weightctl.adapters.conformance.suite.capabilities import ContractOfCapabilities
 from weightctl.adapters.conformance.suite.faults import ContractUnderFaults
 from weightctl.adapters.conformance.suite.leaks import ContractOfLeaks
+from weightctl.adapters.conformance.suite.life import ContractOfLife
 from weightctl.adapters.conformance.suite.looking import ContractOfLooking
+from weightctl.adapters.conformance.suite.loop import ContractOfTheLoop
 from weightctl.adapters.conformance.suite.media import ContractOfMedia
 from weightctl.adapters.conformance.suite.owners import ContractOfOwners
 from weightctl.adapters.conformance.suite.removal import ContractOfRemoval
@@ -13,11 +16,14 @@ from weightctl.adapters.conformance.suite.sources import ContractOfSources
 class TierSuite(
     ContractOfReplicas,
     ContractOfRemoval,
+    ContractOfCapabilities,
     ContractUnderFaults,
     ContractOfMedia,
     ContractOfSources,
     ContractOfOwners,
+    ContractOfLife,
     ContractOfLooking,
+    ContractOfTheLoop,
     ContractOfLeaks,
 ):
     """Every case.  A runner subclasses it as `Test...` and names its `harness_type`."""

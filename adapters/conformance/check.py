@@ -1,0 +1,178 @@
+"""`weightctl adapter check`: the suite over somebody's tier.  Layer: conformance.
+
+It runs in a child process.  Nothing that the tier does can hold up or end the one who asks: the
+child has a deadline for each case and one for all, and is started again behind a case in which it
+hung or died.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from weightctl.adapters.conformance.grades import Grade
+from weightctl.adapters.conformance.report import UNTRIED, Finding, Report, Verdict
+from weightctl.adapters.conformance.session import EVENTS, REQUEST
+from weightctl.controller.errors import ConfigError
+
+NEEDED = ("pytest", "pytest_asyncio", "blockbuster")
+_RESTARTS_MAX = 20
+_TOLD_CHARS = 4000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What to check and how long it may take."""
+
+    factory: str
+    """`module:attribute`, as an entry point names it."""
+    options: Mapping[str, object] = field(default_factory=dict)
+    """Its options; `{tmp}` in a text is a fresh folder for each case."""
+    harness: str = ""
+    """`module:class` of a `TierHarness` that knows how to hurt the medium; empty: a plain one."""
+    select: str = ""
+    """pytest's `-k`; empty: every case."""
+    case_deadline_s: float = 60.0
+    deadline_s: float = 1800.0
+
+
+def check(request: Request) -> Report:
+    """Run the suite and give what was found.  Raises ConfigError when the kit is not installed."""
+    absent = [name for name in NEEDED if find_spec(name) is None]
+    if absent:
+        raise ConfigError(
+            "the conformance kit",
+            f"not installed: {', '.join(absent)}",
+            "install weightctl[conformance]",
+        )
+    with tempfile.TemporaryDirectory(prefix="weightctl-check-") as name:
+        return _Check(request, Path(name)).run()
+
+
+class _Check:
+    """One check; `folder` is scratch."""
+
+    def __init__(self, request: Request, folder: Path) -> None:
+        self._request = request
+        self._folder = folder
+        self._grades: dict[str, Grade] = {}
+        self._findings: dict[str, Finding] = {}
+        self._hints: list[str] = []
+        self._profile: dict[str, object] = {}
+
+    def run(self) -> Report:
+        """Children one after the other, until every case has an end."""
+        told = ""
+        for _ in range(_RESTARTS_MAX):
+            (self._folder / EVENTS).write_text("")
+            code, told = self._child()
+            begun = self._read()
+            if begun is None and not self._open_cases():
+                break
+            if begun is None:
+                begun = self._open_cases()[0]
+            self._add(begun, _verdict_of(code), told)
+            if not self._open_cases():
+                break
+        for case in self._open_cases():
+            self._add(case, Verdict.UNTRIED, "the check ended before it")
+        return Report(
+            factory=self._request.factory,
+            profile=self._profile,
+            findings=tuple(self._findings.values()),
+            hints=tuple(dict.fromkeys(self._hints)),
+            problem="" if self._findings else told[-_TOLD_CHARS:].strip() or "no case was found",
+        )
+
+    def _child(self) -> tuple[int, str]:
+        """Exit code and what was told on the way; the deadline ends it with all that it started."""
+        request = self._request
+        asked = {
+            "factory": request.factory,
+            "options": dict(request.options),
+            "harness": request.harness,
+            "select": request.select,
+            "case_deadline_s": request.case_deadline_s,
+            "done": sorted(self._findings),
+            "path": [path or os.getcwd() for path in sys.path],  # noqa: PTH109 - as Python does
+        }
+        (self._folder / REQUEST).write_text(json.dumps(asked))
+        told = self._folder / "told"
+        environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+        argv = [sys.executable, "-m", "weightctl.adapters.conformance.session", str(self._folder)]
+        with told.open("wb") as out:
+            child = subprocess.Popen(  # noqa: S603 - ourselves
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+            )
+            try:
+                code = child.wait(request.deadline_s)
+            except subprocess.TimeoutExpired:
+                code = -signal.SIGKILL
+            finally:
+                _end(child)
+        return code, told.read_text(errors="replace")
+
+    def _read(self) -> str | None:
+        """Take in the events; the case that was under way at the end, if any."""
+        under_way: str | None = None
+        for line in (self._folder / EVENTS).read_text().splitlines():
+            event: dict[str, Any] = json.loads(line)
+            match event:
+                case {"event": "case", "case": case, "grade": grade}:
+                    self._grades[case] = Grade(grade)
+                case {"event": "begin", "case": case}:
+                    under_way = case
+                case {"event": "hint", "value": text}:
+                    self._hints.append(text)
+                case {"event": "profile", "value": profile}:
+                    self._profile = profile
+                case {"event": "end", "case": case, "outcome": outcome, "detail": detail}:
+                    under_way = None
+                    self._add(case, _verdict(outcome, detail), detail)
+        return under_way
+
+    def _open_cases(self) -> list[str]:
+        return [case for case in self._grades if case not in self._findings]
+
+    def _add(self, case: str, verdict: Verdict, detail: str) -> None:
+        self._findings[case] = Finding(
+            case=case, grade=self._grades[case], verdict=verdict, detail=detail[-_TOLD_CHARS:]
+        )
+
+
+def _verdict(outcome: str, detail: str) -> Verdict:
+    match outcome:
+        case "passed":
+            return Verdict.HOLDS
+        case "failed":
+            return Verdict.BROKEN
+        case _:
+            return Verdict.UNTRIED if detail.startswith(UNTRIED) else Verdict.INAPPLICABLE
+
+
+def _verdict_of(code: int) -> Verdict:
+    """How a case went in which the child ended: faulthandler ends with 1, the deadline by KILL."""
+    return Verdict.HUNG if code in (1, -signal.SIGKILL) else Verdict.DIED
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """End the child and everything that it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()

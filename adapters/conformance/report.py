@@ -1,0 +1,135 @@
+"""What a check found, the grade that follows, and both as text and JSON.  Layer: conformance.
+
+Invariant: a grade is given only for cases that were run; what was not tried, hung or did not end
+keeps the tier below it, with its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from weightctl.adapters.conformance.grades import Grade
+
+UNTRIED = "not tried:"
+"""How the reason of a skip begins that counts against the grade: nobody knows whether it holds."""
+_DETAIL_LINES_MAX = 12
+
+
+class Verdict(StrEnum):
+    """How one case went."""
+
+    HOLDS = "holds"
+    BROKEN = "broken"
+    HUNG = "hung"
+    DIED = "died"
+    """The process of the check ended in the middle of it."""
+    UNTRIED = "untried"
+    INAPPLICABLE = "inapplicable"
+    """The tier does not declare what it is about."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One case."""
+
+    case: str
+    grade: Grade
+    verdict: Verdict
+    detail: str = ""
+    """Why, with the place in the code; the stack of what hung."""
+
+    @property
+    def rule(self) -> str:
+        """The case as a sentence."""
+        name, _, parameters = self.case.rpartition("::")[2].partition("[")
+        sentence = name.removeprefix("test_").replace("_", " ")
+        return f"{sentence} [{parameters}" if parameters else sentence
+
+    @property
+    def counts_against(self) -> bool:
+        """Whether it keeps the tier below its grade."""
+        return self.verdict not in (Verdict.HOLDS, Verdict.INAPPLICABLE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """All of one check."""
+
+    factory: str
+    profile: Mapping[str, object] = field(default_factory=dict)
+    findings: Sequence[Finding] = ()
+    hints: Sequence[str] = ()
+    """What works without being declared, and what was measured."""
+    problem: str = ""
+    """Why no case could be run at all; empty otherwise."""
+
+    @property
+    def grade(self) -> Grade:
+        """The highest grade of which, and of those below, every case holds."""
+        reached = Grade.NONE
+        for grade in list(Grade)[1:]:
+            cases = [finding for finding in self.findings if finding.grade == grade]
+            if not cases or any(finding.counts_against for finding in cases):
+                break
+            reached = grade
+        return reached
+
+    def missing(self) -> list[Finding]:
+        """What keeps the tier from the next grade."""
+        wanted = self.grade + 1
+        return [
+            finding
+            for finding in self.findings
+            if finding.grade == wanted and finding.counts_against
+        ]
+
+    def document(self) -> dict[str, object]:
+        """The report for `--json`."""
+        return {
+            "apiVersion": "weightctl/v1",
+            "kind": "AdapterCheck",
+            "factory": self.factory,
+            "profile": dict(self.profile),
+            "grade": self.grade.name.lower(),
+            "missing": [finding.case for finding in self.missing()],
+            "problem": self.problem,
+            "hints": list(self.hints),
+            "findings": [
+                {
+                    "case": finding.case,
+                    "grade": finding.grade.name.lower(),
+                    "verdict": str(finding.verdict),
+                    "detail": finding.detail,
+                }
+                for finding in self.findings
+            ],
+        }
+
+    def text(self) -> str:
+        """The report for people."""
+        lines = [f"tier {self.factory}"]
+        if self.problem:
+            return "\n".join([*lines, f"  nothing could be checked: {self.problem}"])
+        lines += [f"  {name}: {value}" for name, value in self.profile.items()]
+        for grade in list(Grade)[1:]:
+            lines.append(self._row(grade))
+        lines += [f"  hint: {hint}" for hint in self.hints]
+        lines.append(f"grade: {self.grade.name.lower()}")
+        missing = self.missing()
+        if self.grade < Grade.PLATINUM:
+            lines.append(f"missing for {Grade(self.grade + 1).name.lower()}:")
+            for finding in missing:
+                lines.append(f"  {finding.verdict}: {finding.rule}")
+                told = finding.detail.strip().splitlines()
+                lines += [f"      {line}" for line in told[-_DETAIL_LINES_MAX:]]
+        return "\n".join(lines)
+
+    def _row(self, grade: Grade) -> str:
+        cases = [finding for finding in self.findings if finding.grade == grade]
+        count = {
+            verdict: sum(finding.verdict == verdict for finding in cases) for verdict in Verdict
+        }
+        told = ", ".join(f"{number} {verdict}" for verdict, number in count.items() if number)
+        return f"  {grade.name.lower():9} {told or 'no case was run'}"
