@@ -33,10 +33,14 @@ class LocalS3:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._process.kill()
-        self._process.wait()
+        self.kill()
         assert self._process.stdout is not None
         self._process.stdout.close()
+
+    def kill(self) -> None:
+        """End it; what it held is gone."""
+        self._process.kill()
+        self._process.wait()
 
     @property
     def endpoint(self) -> str:
@@ -59,7 +63,7 @@ class LocalS3:
             connection.close()
 
     def fail(self, kind: str) -> None:
-        """From now on every request fails so; `well` ends it."""
+        """From now on requests fail so: KIND or KIND/METHOD of moto_server.py; `well` ends it."""
         self.ask("PUT", f"/-/{kind}")
 
 

@@ -14,7 +14,7 @@ def pytest_asyncio_loop_factories(
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     """The contract on the loop that weightctl runs on; what is the package's own on both."""
     loops: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"uvloop": uvloop.new_event_loop}
-    if item.path.name != "test_contract.py" or "ALL_LOOPS" in os.environ:
+    if item.path.name != "test_contract.py" or "EXTENDED" in os.environ:
         loops["asyncio"] = asyncio.SelectorEventLoop
     return loops
 

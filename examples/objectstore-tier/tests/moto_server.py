@@ -2,8 +2,8 @@
 
     python moto_server.py          prints its port, serves until it is killed
 
-`PUT /-/KIND` makes every following request fail in that way, `PUT /-/well` ends it:
-`refuse` (503 to everything), `deaf` (carried out, and then answered 500).
+`PUT /-/KIND` makes every following request fail in that way, and `PUT /-/KIND/METHOD` those of one
+HTTP method; `PUT /-/well` ends it.  KIND is `refuse` (503) or `deaf` (carried out, then 500).
 """
 
 import sys
@@ -22,23 +22,25 @@ class Server:
 
     def __init__(self) -> None:
         self._moto = DomainDispatcherApplication(create_backend_app)
-        self._kind = WELL
+        self._kind, self._method = WELL, ""
 
     def __call__(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         if environ["PATH_INFO"].startswith(CONTROL):
-            self._kind = environ["PATH_INFO"].removeprefix(CONTROL)
-            start("200 OK", [("Content-Length", "0")])
-            return [b""]
+            what = environ["PATH_INFO"].removeprefix(CONTROL)
+            self._kind, _, self._method = what.partition("/")
+            return self._answer(start, "200 OK")
+        if self._kind == WELL or self._method not in ("", environ["REQUEST_METHOD"]):
+            return self._moto(environ, start)  # type: ignore[no-any-return]
         if self._kind == "refuse":
-            return self._fail(environ, start, "503 Slow Down")
-        if self._kind == "deaf":
-            b"".join(self._moto(environ, lambda *_: None))
-            return self._fail(environ, start, "500 Lost")
-        return self._moto(environ, start)  # type: ignore[no-any-return]
+            return self._answer(start, "503 Slow Down")
+        for _ in self._moto(environ, lambda *_: None):
+            pass
+        return self._answer(start, "500 Lost")
 
     @staticmethod
-    def _fail(environ: dict[str, Any], start: Callable[..., Any], why: str) -> Iterable[bytes]:
-        start(why, [("Content-Length", "0"), ("Connection", "close")])
+    def _answer(start: Callable[..., Any], status: str) -> Iterable[bytes]:
+        # Closed, because the body of what was refused has not been read.
+        start(status, [("Content-Length", "0"), ("Connection", "close")])
         return [b""]
 
 

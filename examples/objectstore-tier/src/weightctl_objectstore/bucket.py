@@ -100,10 +100,11 @@ class Bucket:
             raise TransientError(what, f"{len(part)} bytes came", "observe again")
         buffer[:] = memoryview(part)
 
-    async def is_empty(self) -> bool:
-        """Whether nothing lies below the prefix."""
+    async def is_empty(self, *, but: str) -> bool:
+        """Whether nothing lies below the prefix, but for one name."""
         async for page in self.pages(""):
-            return not page
+            if any(name != but for name, _ in page):
+                return False
         return True
 
     async def pages(self, prefix: str) -> AsyncIterator[Sequence[tuple[str, int]]]:

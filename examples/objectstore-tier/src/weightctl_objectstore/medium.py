@@ -7,14 +7,19 @@ ever changed on the condition that it still is what was read, so that of two who
 one is told to read again.
 """
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from json import dumps, loads
 from pathlib import Path
+from typing import TypeVar
 
-from anyio import to_thread
+from anyio import Lock, to_thread
 
 from weightctl.adapters.shared.markers import read_remembered, write_remembered
 from weightctl.adapters.shared.ownership import is_foreign, refuse_foreign, tell_adopted
+from weightctl.adapters.shared.translate import error_from_os
 from weightctl.controller.errors import (
     ConfigError,
     FencedError,
@@ -28,7 +33,9 @@ from weightctl_objectstore.bucket import Bucket
 MARKER = "weightctl-tier.json"
 FORMAT = 1
 HOLDERS_MAX = 1024
+T = TypeVar("T")
 _TRIES = 8
+_UUID = re.compile(r"[0-9A-Za-z-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +68,7 @@ class Medium:
         self._context = context
         self._adopt = adopt and not context.read_only
         self._uuid = ""
+        self._learning = Lock()
 
     async def epoch(self) -> str:
         """The marker's uuid, now: our place is there and ours.
@@ -97,21 +105,30 @@ class Medium:
         raise TransientError(f"the marker of {self._where}", "others keep changing it", "try again")
 
     async def _sight(self) -> tuple[Marker, str]:
-        """The marker and its ETag, set up, claimed and adopted where that is ours to do."""
+        """The marker and its ETag; the first time it is learned which one belongs here."""
+        if self._uuid:
+            return await self._settled(self._uuid)
+        async with self._learning:
+            expected = await self._expected()
+            marker, e_tag = await self._settled(expected)
+            if not expected and not self._context.read_only:
+                await self._on_disk(partial(write_remembered, self._remembered, marker.uuid))
+            self._uuid = marker.uuid
+            return marker, e_tag
+
+    async def _expected(self) -> str:
+        """The uuid of the marker that belongs here; empty when nothing was set up yet."""
+        return self._uuid or await self._on_disk(partial(read_remembered, self._remembered))
+
+    async def _settled(self, expected: str) -> tuple[Marker, str]:
+        """The marker, made, claimed and adopted where that is ours to do."""
         for _ in range(_TRIES):
-            expected = self._uuid or await to_thread.run_sync(self._recall)
             found = await self._read(expected)
             if found is None:
                 await self._begin()
-                continue
-            marker, e_tag = found
-            if not await self._claimed(marker, e_tag):
-                continue
-            refuse_foreign(self._where, marker.owner, self._context.holder)
-            if not self._context.read_only and not expected:
-                await to_thread.run_sync(write_remembered, self._remembered, marker.uuid)
-            self._uuid = marker.uuid
-            return marker, e_tag
+            elif await self._claimed(*found):
+                refuse_foreign(self._where, found[0].owner, self._context.holder)
+                return found
         raise TransientError(f"the marker of {self._where}", "others keep changing it", "try again")
 
     async def _read(self, expected: str) -> tuple[Marker, str] | None:
@@ -128,7 +145,7 @@ class Medium:
 
     async def _begin(self) -> None:
         """Make the marker of a place where nothing is."""
-        empty = await self._bucket.is_empty()
+        empty = await self._bucket.is_empty(but=MARKER)  # which another one may just have put
         if self._context.read_only:
             why = "it was never used" if empty else f"it holds objects and no {MARKER}"
             todo = SET_UP_BY_USE if empty else "give this tier another prefix"
@@ -161,14 +178,17 @@ class Medium:
         except UnknownOutcomeError as error:  # reading it again tells
             raise TransientError(error.what, error.why, error.todo) from error
 
-    def _recall(self) -> str:
+    async def _on_disk(self, call: Callable[[], T]) -> T:
+        path = self._remembered
         try:
-            return read_remembered(self._remembered)
+            return await to_thread.run_sync(call)
+        except OSError as error:
+            raise error_from_os(error, f"keeping which medium is the tier's in {path}") from error
         except ValueError as error:
             raise TerminalError(
-                f"which place belongs to the tier in {self._where} is not known",
-                f"{self._remembered} is damaged: {error}",
-                f"write the uuid of the tier's {MARKER} into it",
+                f"which medium is the tier's in {self._where} is not known",
+                f"{path} is damaged: {error}",
+                f"write the uuid of the medium's {MARKER} into it",
             ) from error
 
     def _decoded(self, content: bytes) -> Marker:
@@ -177,7 +197,10 @@ class Medium:
             if said["format"] > FORMAT:
                 raise self._away(f"its format {said['format']} is newer than {FORMAT}")
             terms = {str(holder): int(term) for holder, term in said["terms"].items()}
-            return Marker(uuid=str(said["uuid"]), owner=str(said["owner"]), terms=terms)
+            marker = Marker(uuid=str(said["uuid"]), owner=str(said["owner"]), terms=terms)
+            if not _UUID.fullmatch(marker.uuid):
+                raise ValueError(marker.uuid)
+            return marker
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise self._away(f"{MARKER} is damaged: {error!r}") from error
 
