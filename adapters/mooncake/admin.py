@@ -16,6 +16,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from weightctl.adapters.mooncake.keys import query_of
+from weightctl.adapters.mooncake.replicas import is_entry
 from weightctl.controller.errors import TransientError
 
 if TYPE_CHECKING:
@@ -90,6 +91,8 @@ class Admin:
         data = body.get("data")
         if body.get("success") is not True or not isinstance(data, dict):
             raise _away(f"{health.address} answered {str(body)[:200]!r}")
+        if not all(map(is_entry, data.values())):
+            raise _away(f"{health.address}: an entry of its answer has another form than is known")
         return data
 
     def all_keys(self, health: Health) -> list[str]:
@@ -112,7 +115,7 @@ class Admin:
                 )
                 for row in body["segments"]
             ]
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise _away(f"{health.address}: its list of segments lacks {error}") from error
 
     def close(self) -> None:
@@ -169,7 +172,7 @@ def _is_stale(connection: HTTPConnection) -> bool:
 def _object(body: bytes, address: str) -> dict[str, Any]:
     try:
         value = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _away(f"{address}: its answer is not JSON: {error}") from error
     if not isinstance(value, dict):
         raise _away(f"{address}: its answer is no object")

@@ -66,8 +66,23 @@ NOF = ReplicaKind(
     place_fields=("transport_endpoint_", "buffer_address_"),
     made_by="a Mooncake that was built with NoF, which the released wheel was not",
 )
+_FIELDS = tuple(kind.field for kind in (MEMORY, LOCAL_DISK, DISK, NOF))
+_NESTED = frozenset({dict, list})
 KINDS = {kind.kind: kind for kind in (MEMORY, LOCAL_DISK, DISK, NOF)}
 COLD_KINDS = (LOCAL_DISK, DISK, NOF)
+
+
+def is_entry(answer: object) -> bool:
+    """Whether the answer for one key has the form that the functions below read."""
+    return type(answer) is dict and all(map(_are_replicas, map(answer.get, _FIELDS)))
+
+
+def _are_replicas(found: object) -> bool:
+    if not found:
+        return found is None or type(found) is list
+    return type(found) is list and all(
+        type(one) is dict and _NESTED.isdisjoint(map(type, one.values())) for one in found
+    )
 
 
 def replicas_of(entry: Entry, kind: ReplicaKind) -> Sequence[Mapping[str, Any]]:
@@ -126,4 +141,5 @@ def place_of(entry: Entry, kind: ReplicaKind) -> str:
         "|".join(str(replica.get(name)) for name in kind.place_fields)
         for replica in replicas_of(entry, kind)
     )
-    return hashlib.blake2s("\n".join(places).encode(), digest_size=6).hexdigest()
+    raw = "\n".join(places).encode("utf-8", "surrogatepass")  # as JSON escapes may spell it
+    return hashlib.blake2s(raw, digest_size=6).hexdigest()
