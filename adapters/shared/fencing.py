@@ -12,6 +12,7 @@ import json
 from typing import TYPE_CHECKING
 
 from weightctl.adapters.shared.files import locked, read_small, write_small
+from weightctl.controller.core.identity import is_u64
 from weightctl.controller.errors import FencedError, TerminalError
 
 if TYPE_CHECKING:
@@ -55,10 +56,12 @@ def _load(root_fd: int) -> dict[str, int]:
         return {}
     try:
         terms = json.loads(raw)
-        return {str(holder): int(term) for holder, term in terms.items()}
-    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
+    except (ValueError, RecursionError):
+        terms = None
+    if not isinstance(terms, dict) or not all(map(is_u64, terms.values())):
         raise TerminalError(
             f"{FENCE_FILE} of the tier cannot be read",
             "it is damaged",
             "stop every controller that uses this root, then remove the file",
-        ) from None
+        )
+    return terms
