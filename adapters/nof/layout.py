@@ -77,6 +77,13 @@ class Geometry:
         """Blocks of the data region."""
         return (self.total_bytes - self.data_offset) // BLOCK_BYTES
 
+    @property
+    def fits(self) -> bool:
+        """Whether the regions are whole blocks of a size that is given to them, one by one."""
+        whole = self.total_bytes % BLOCK_BYTES == self.half_bytes % BLOCK_BYTES == 0
+        known = _HALF_BYTES_MIN <= self.half_bytes <= _HALF_BYTES_MAX
+        return whole and known and self.data_offset < self.total_bytes
+
     def index_offset(self, half: int, copy: int) -> int:
         """Where that copy of that index half begins."""
         return HEADER_BYTES + (2 * half + copy) * self.half_bytes
@@ -172,7 +179,8 @@ def decode_superblock(block: bytes) -> Superblock | None:
         texts.append(raw.decode("utf-8", "surrogateescape"))
         position += 1 + size
     geometry = Geometry(total_bytes=total, half_bytes=half_bytes)
-    if (block_bytes, data_offset) != (BLOCK_BYTES, geometry.data_offset) or half > 1:
+    known = (block_bytes, data_offset) == (BLOCK_BYTES, geometry.data_offset) and half <= 1
+    if not known or not geometry.fits:
         return None  # a right checksum proves no sense: it is damage, and no reason to stop
     return Superblock(
         uuid=uuid,

@@ -79,6 +79,8 @@ def parse_stored(name: str) -> StoredName | None:
 
 def text_and_suffix(name: str) -> tuple[str, str] | None:
     """Encoded key and suffix alone: `parse_stored` for the many names of a listing."""
+    if not name.isascii():  # no encoding gives such a name
+        return None
     suffix = ""
     if name.endswith((PARTIAL, QUARANTINED)):
         suffix = PARTIAL if name.endswith(PARTIAL) else QUARANTINED
