@@ -69,9 +69,9 @@ def request(
             while line := replies.readline(wire.REPLY_BYTES_MAX + 1):
                 frame = wire.decode(line)
                 if "result" in frame:
-                    return cast("doc.Document", frame["result"])
+                    return _result(frame["result"])
                 if "error" in frame:
-                    raise RemoteError(frame["error"])
+                    raise RemoteError(_refusal(frame["error"]))
                 emit(frame)
             why = "it closed the connection"
     except (OSError, ValueError) as error:
@@ -81,3 +81,20 @@ def request(
         f"{UnknownOutcomeError.reason}: {why}",
         "look at the revision with `weightctl get` before trying again",
     )
+
+
+def _result(found: object) -> doc.Document:
+    """The document that was asked for.  Raises ValueError."""
+    if not isinstance(found, dict):
+        raise ValueError("the result is no document")  # noqa: TRY004 - bad input, not a bad call
+    return cast("doc.Document", found)
+
+
+def _refusal(found: object) -> doc.Error:
+    """What the controller says of its failure.  Raises ValueError."""
+    known = isinstance(found, dict) and all(
+        isinstance(found.get(name), str) for name in ("reason", "what", "why", "todo")
+    )
+    if not known or not isinstance(found.get("code", 0), str | None):  # type: ignore[attr-defined]
+        raise ValueError("the controller's refusal has another form than is known")
+    return cast("doc.Error", found)

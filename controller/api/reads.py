@@ -13,7 +13,7 @@ from urllib.parse import unquote_to_bytes
 from weightctl.controller.api import views
 from weightctl.controller.core import oplog as entries
 from weightctl.controller.core import queries
-from weightctl.controller.core.identity import parse_identity, percent_encode
+from weightctl.controller.core.identity import parse_identity, percent_encode, text_bytes
 from weightctl.controller.core.records import LIST_LIMIT_MAX
 from weightctl.controller.core.refusals import invalid
 
@@ -52,7 +52,7 @@ def list_one(
         namespace=named.namespace,
         resource_id=named.resource_id,
         tenant_id=named.tenant_id,
-        page_token=unquote_to_bytes(page_token).decode("utf-8", "surrogateescape"),
+        page_token=unquote_to_bytes(text_bytes(page_token)).decode("utf-8", "surrogateescape"),
         limit=limit,
         now_ms=now_ms,
     )

@@ -17,7 +17,7 @@ import anyio
 from anyio import to_thread
 from anyio.abc import SocketAttribute, SocketListener
 from anyio.streams.buffered import BufferedByteReceiveStream
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from weightctl.controller.api import views, wire
 from weightctl.controller.errors import ErrorCode, StoppingError, WeightctlError, WeightError
@@ -38,6 +38,8 @@ LINGER_S = 1.0
 GRACE_S = 1.0
 """How long a request may still take when the controller has stopped."""
 _FRAMES_AHEAD = 64
+_REQUEST = "the request on the control socket"
+_NO_LINE = "it is not one JSON line of the protocol"
 _log = logging.getLogger(__name__)
 
 
@@ -153,18 +155,28 @@ async def _converse(stream: SocketStream, handle: Handler, stopping: anyio.Event
 
 
 async def _read(lines: BufferedByteReceiveStream) -> Request:
-    what = "the request on the control socket"
     try:
         with anyio.fail_after(wire.REQUEST_DEADLINE_S):
             line = await lines.receive_until(b"\n", wire.REQUEST_BYTES_MAX)
-        request = Request.model_validate(wire.decode(line))
-    except (ValueError, ValidationError, TimeoutError, anyio.DelimiterNotFound) as error:
-        raise _refused(what, f"it is not one JSON line of the protocol: {error}") from None
+    except (TimeoutError, anyio.DelimiterNotFound) as error:
+        raise _refused(_REQUEST, f"{_NO_LINE}: {error}") from None
     except anyio.IncompleteRead:
-        raise _refused(what, "it ends in the middle") from None
+        raise _refused(_REQUEST, "it ends in the middle") from None
+    return parse_request(line)
+
+
+def parse_request(line: bytes) -> Request:
+    """The request that a line spells; its parameters are the verb's to check.
+
+    Raises INVALID_ARGUMENT for what is no request of this protocol version.
+    """
+    try:
+        request = Request.model_validate(wire.decode(line))
+    except ValueError as error:  # pydantic's is one, too
+        raise _refused(_REQUEST, f"{_NO_LINE}: {error}") from None
     if request.version != wire.PROTOCOL_VERSION:
         why = f"it speaks version {request.version}, this one {wire.PROTOCOL_VERSION}"
-        raise _refused(what, why)
+        raise _refused(_REQUEST, why)
     return request
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from weightctl.controller.api import client
 from weightctl.controller.cli.settings import load_config
+from weightctl.controller.core.identity import is_u64
 from weightctl.controller.errors import StateDirectoryHeldError, WeightctlError
 
 if TYPE_CHECKING:
@@ -137,9 +138,11 @@ def _here(
 
 
 def _emitter(console: Console, progress: Progress) -> Callable[[Mapping[str, Any]], None]:
+    """Shows frames of the forms that this version knows; others are left out."""
+
     def emit(frame: Mapping[str, Any]) -> None:
-        if "progress" in frame:
-            said = frame["progress"]
+        said, note = frame.get("progress"), frame.get("note")
+        if _is_progress(said):
             progress.update(
                 said["stage"],
                 said["done"],
@@ -147,8 +150,17 @@ def _emitter(console: Console, progress: Progress) -> Callable[[Mapping[str, Any
                 unit=said["unit"],
                 waits=said.get("waits", ""),
             )
-        elif "note" in frame:
+        elif isinstance(note, str):
             progress.clear()
-            console.note(frame["note"])
+            console.note(note)
 
     return emit
+
+
+def _is_progress(said: Any) -> bool:  # noqa: ANN401 - as it came from the other process
+    return (
+        isinstance(said, dict)
+        and all(isinstance(said.get(name), str) for name in ("stage", "unit"))
+        and all(is_u64(said.get(name)) for name in ("done", "total"))
+        and isinstance(said.get("waits", ""), str)
+    )

@@ -57,6 +57,7 @@ class Grammar:
         _act(self)
         _maintain(self)
         _serve(self)
+        _extend(self)
 
     def parse(self, argv: Sequence[str] | None) -> argparse.Namespace:
         """The command line; what no verb knows is refused with the usage of the verb typed."""
@@ -86,6 +87,7 @@ class Grammar:
 
 
 _FAMILIES = {
+    "adapter": "for authors of tiers: check one, begin one",
     "config": "the configuration and where each value comes from",
     "lease": "claims of readers, which keep a revision from being dropped",
     "oplog": "the log of every change of the records",
@@ -129,7 +131,7 @@ def _ask(grammar: Grammar) -> None:
     describe.add_argument(
         "--tensors", action="store_true", help="list its tensors instead, as its manifest says"
     )
-    describe.add_argument("--limit", type=int, default=20, help="members shown (default: 20)")
+    describe.add_argument("--limit", type=_number, default=20, help="members shown (default: 20)")
     explain = grammar.verb("explain", "reads:explain", "say what holds a revision, until when")
     _identity(explain)
     keys = grammar.verb("keys", "about:keys", "print every name derived from an identity")
@@ -137,8 +139,8 @@ def _ask(grammar: Grammar) -> None:
     leases = grammar.verb("lease list", "reads:leases", "list leases")
     _identity(leases, nargs="?")
     show = grammar.verb("oplog show", "reads:oplog_show", "print entries")
-    show.add_argument("--from", dest="start", type=int, default=1, metavar="SEQUENCE")
-    show.add_argument("--limit", type=int, default=100, help="entries shown (default: 100)")
+    show.add_argument("--from", dest="start", type=_number, default=1, metavar="SEQUENCE")
+    show.add_argument("--limit", type=_number, default=100, help="entries shown (default: 100)")
     grammar.verb("oplog verify", "reads:oplog_verify", "read and replay the whole log")
     verify = grammar.verb("snapshot verify", "reads:snapshot_verify", "check a snapshot file")
     _path(verify, "file")
@@ -247,6 +249,42 @@ def _serve(grammar: Grammar) -> None:
     demo.add_argument("--no-kill", action="store_true", help="without `kill -9` in the middle")
 
 
+def _extend(grammar: Grammar) -> None:
+    check = grammar.verb("adapter check", "adapter:check", "run the contract suite over a tier")
+    check.epilog = (
+        "exit codes: 0 the grade is reached; 1 it is not; 2 the tier could not be loaded, the kit"
+        " is not installed (weightctl[conformance]), or the command line is wrong"
+    )
+    check.add_argument("factory", metavar="MODULE:FACTORY", help="as an entry point names it")
+    check.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of the tier; {tmp} in it is a fresh folder for each case",
+    )
+    check.add_argument(
+        "--harness", default="", metavar="MODULE:CLASS", help="how to hurt a medium that is no file"
+    )
+    check.add_argument(
+        "--grade",
+        choices=("bronze", "silver", "gold", "platinum"),
+        default="bronze",
+        help="what has to be reached (default: bronze)",
+    )
+    check.add_argument("--select", default="", metavar="WORDS", help="cases, as for `pytest -k`")
+    check.add_argument(
+        "--case-deadline", type=_seconds, default=120.0, metavar="DURATION", help="default: 120s"
+    )
+    check.add_argument(
+        "--soak", type=_seconds, default=0.0, metavar="DURATION", help="a long run, for platinum"
+    )
+    check.add_argument("--json", action="store_true", help="as `-o json`")
+    new = grammar.verb("adapter new", "adapter:new", "write a plugin project that works")
+    new.add_argument("name", metavar="NAME", help="of the tier: lower-case letters, digits, dashes")
+    new.add_argument("--into", default=".", metavar="DIR", help="default: the current directory")
+
+
 # --- arguments ------------------------------------------------------------------------------------
 
 
@@ -291,6 +329,13 @@ def _share(word: str) -> float:
     if not 0 <= share < 1:
         raise argparse.ArgumentTypeError(f"{word} is not from 0 to below 1")
     return share
+
+
+def _number(word: str) -> int:
+    try:
+        return values.integer(0, 2**63 - 1)(word)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _seconds(word: str) -> float:
