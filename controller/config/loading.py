@@ -32,7 +32,10 @@ CONFIG_VARIABLE = "WEIGHTCTL_CONFIG"
 FAILPOINTS_VARIABLE = "WEIGHTCTL_FAILPOINTS"
 """Not a setting: see `weightctl.controller.failpoints`."""
 _OTHER_VARIABLES = frozenset({CONFIG_VARIABLE, FAILPOINTS_VARIABLE})
-FILE_BYTES_MAX = 1024 * 1024
+FILE_BYTES_MAX = 256 * 1024
+LINE_DOTS_MAX = 256
+"""A dotted key costs the square of its parts."""
+_VALUE_CHARACTERS_MAX = 200
 _PREFIX = "WEIGHTCTL_"
 # What Kubernetes sets in every pod of a namespace that has a service called `weightctl`.
 _SERVICE_LINK = re.compile(r"WEIGHTCTL_(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\w+)?)")
@@ -141,9 +144,11 @@ def _read_file(named: str | None, environ: Mapping[str, str]) -> tuple[Path, dic
         raise _refused(f"configuration file {path}", error.strerror or str(error), "") from error
     if len(raw) > FILE_BYTES_MAX:
         raise _refused(f"configuration file {path}", f"it is over {FILE_BYTES_MAX} bytes", "")
+    if any(line.count(b".") > LINE_DOTS_MAX for line in raw.split(b"\n")):
+        raise _refused(f"configuration file {path}", f"a line has over {LINE_DOTS_MAX} dots", "")
     try:
         return path, tomllib.loads(raw.decode("utf-8"))
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # bad UTF-8 and TOML, a number of too many digits
         why = f"it is not TOML: {error}"
         raise _refused(f"configuration file {path}", why, "correct that line") from None
 
@@ -229,7 +234,16 @@ def _checked(setting: Setting, value: object, origin: str) -> tuple[object, str]
     try:
         return setting.parse(value), origin
     except ValueError as error:
-        raise _refused(f"{setting.key} from {origin}", f"{error}, not {value!r}", "") from None
+        raise _refused(f"{setting.key} from {origin}", f"{error}, not {_said(value)}", "") from None
+
+
+def _said(value: object) -> str:
+    """A refused value for people, who do not want all of a large one."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # too many digits, or nested too deeply
+        return "what is there"
+    return text if len(text) <= _VALUE_CHARACTERS_MAX else f"{text[:_VALUE_CHARACTERS_MAX]}..."
 
 
 # --- the state directory --------------------------------------------------------------------------

@@ -17,14 +17,15 @@ if TYPE_CHECKING:
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGTP]i?)?B?", re.IGNORECASE)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
 _WINDOW = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")
+SIZE_BYTES_MAX = 2**63 - 1
 _UNITS_MS = {"ms": 1.0, "s": 1e3, "m": 60e3, "h": 3600e3, "d": 86400e3}
 _TRUE = frozenset({"true", "yes", "on", "1"})
 _FALSE = frozenset({"false", "no", "off", "0"})
 
 
 def text(value: object) -> str:
-    """Any text that is not empty."""
-    if isinstance(value, str) and value:
+    """Any text that is not empty and can name a file."""
+    if isinstance(value, str) and value and "\0" not in value:
         return value
     raise ValueError("it must be a text that is not empty")
 
@@ -75,20 +76,22 @@ def share(value: object) -> float:
     """A part of a whole, 0 to 1."""
     number = _number(value)
     if number is not None and 0 <= number <= 1:
-        return number
+        return float(number)
     raise ValueError("it must be a number from 0 to 1")
 
 
 def size(value: object) -> int:
     """Bytes: a whole number, or text such as 512MiB, 4GiB, 1.5TB."""
-    if type(value) is int and value >= 0:
-        return value
-    match = _SIZE.fullmatch(value) if isinstance(value, str) else None
-    if match is None:
-        raise ValueError("it must be a size such as 1048576, 512MiB or 4GiB")
-    prefix = (match[2] or "").lower()
-    base = 1024 if prefix.endswith("i") else 1000
-    return int(float(match[1]) * base ** ("kmgtp".index(prefix[0]) + 1 if prefix else 0))
+    size_bytes: float = -1
+    if type(value) is int:
+        size_bytes = value
+    elif isinstance(value, str) and (match := _SIZE.fullmatch(value)):
+        prefix = (match[2] or "").lower()
+        base = 1024 if prefix.endswith("i") else 1000
+        size_bytes = float(match[1]) * base ** ("kmgtp".index(prefix[0]) + 1 if prefix else 0)
+    if not 0 <= size_bytes <= SIZE_BYTES_MAX:
+        raise ValueError("it must be a size such as 1048576, 512MiB or 4GiB, less than 8 EiB")
+    return int(size_bytes)
 
 
 def seconds(low: float, high: float) -> Callable[[object], float]:
@@ -147,7 +150,7 @@ def _window(word: str) -> Window:
 def _number(value: object) -> float | None:
     if isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?", value):
         return float(value)
-    return float(value) if type(value) in (int, float) else None  # type: ignore[arg-type]
+    return value if type(value) in (int, float) else None  # type: ignore[return-value]
 
 
 def _duration_ms(value: object, unit: str, low: float, high: float) -> float:
