@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 SQL = load("damage")
 ROWS_MAX = 100_000
+_TYPES = [bytes, str, bytes, str, str, bytes, int]
 
 Place = tuple[str, str, str]
 """Group id, tier and member key; at most one replica lies there."""
@@ -128,11 +129,9 @@ def read_damage(connection: sqlite3.Connection) -> Damage:
     found: Damage = {}
     for *values, checksum in connection.execute(SQL["read"]):
         if _checksum(values) != checksum:
-            raise StateDirectoryError(
-                "the verdicts on damaged replicas cannot be read",
-                "DamagedVerdict: a row does not have its checksum",
-                "keep the state directory, and restore a snapshot into a fresh one",
-            )
+            raise _unreadable("a row does not have its checksum")
+        if [type(value) for value in values] != _TYPES:
+            raise _unreadable("its columns have other types than were written")
         group_id, tier, key, instance, epoch, sha256, at_ms = values
         row = DamagedReplica(
             member_key=_text(key),
@@ -144,6 +143,14 @@ def read_damage(connection: sqlite3.Connection) -> Damage:
         )
         found[_text(group_id), tier, row.member_key] = row
     return found
+
+
+def _unreadable(why: str) -> StateDirectoryError:
+    return StateDirectoryError(
+        "the verdicts on damaged replicas cannot be read",
+        f"DamagedVerdict: {why}",
+        "keep the state directory, and restore a snapshot into a fresh one",
+    )
 
 
 def by_group(known: Damage) -> dict[str, Damage]:

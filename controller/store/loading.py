@@ -8,6 +8,7 @@ load at that sequence and says so. What was read before it is still good.
 from __future__ import annotations
 
 import sqlite3
+import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -174,7 +175,11 @@ def read_row(row: Sequence[Any]) -> StoredEntry:
     if len(text_bytes(key)) > KEY_BYTES_MAX or len(payload) > PAYLOAD_BYTES_MAX:
         raise DamageError(sequence, "key or payload is longer than any that was written")
     draft = EntryDraft(entry_type, tenant, key, payload)
-    if entry_checksum(sequence, time_ms, draft) != checksum:
+    try:
+        right = entry_checksum(sequence, time_ms, draft)
+    except struct.error as error:
+        raise DamageError(sequence, f"its numbers are none that were written: {error}") from error
+    if right != checksum:
         raise DamageError(sequence, "it does not have its checksum")
     try:
         decoded = decode(entry_type, payload)

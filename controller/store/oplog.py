@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from weightctl.controller.core.identity import text_bytes
 from weightctl.controller.errors import StateDirectoryError
 from weightctl.controller.store import watermark
 from weightctl.controller.store.commit import SQL
@@ -69,22 +70,33 @@ def read_log(state_dir: str | os.PathLike[str], from_sequence: int = 1) -> Itera
 
 
 def _log_entry(row: Sequence[Any]) -> LogEntry:
-    sequence, time_ms, entry_type, tenant, key, payload, *_ = row
     value, problem = None, ""
     try:
         value = read_log_row(row).payload
     except DamageError as error:
         problem = error.why
     return LogEntry(
-        sequence=sequence,
-        time_ms=time_ms,
-        entry_type=entry_type,
-        tenant_id=tenant.decode("utf-8", "surrogateescape"),
-        key=key,
-        payload=payload,
+        sequence=_number(row[0]),
+        time_ms=_number(row[1]),
+        entry_type=_number(row[2]),
+        tenant_id=_raw(row[3]).decode("utf-8", "surrogateescape"),
+        key=_raw(row[4]).decode("utf-8", "surrogateescape"),
+        payload=_raw(row[5]),
         value=value,
         problem=problem,
     )
+
+
+def _number(value: object) -> int:
+    """A column of numbers; 0 where a damaged file holds something else."""
+    return value if type(value) is int else 0
+
+
+def _raw(value: object) -> bytes:
+    """A column of texts or bytes; none where a damaged file holds something else."""
+    if isinstance(value, str):
+        return text_bytes(value)
+    return value if isinstance(value, bytes) else b""
 
 
 def verify_log(state_dir: str | os.PathLike[str]) -> LogReport:
