@@ -5,14 +5,16 @@ PY := $(VENV)/bin/python
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
 SOAK_ARGS ?=
+FUZZ_ARGS ?=
 MODEL_STAMP := $(VENV)/.model
 MOONCAKE := mooncake-transfer-engine-non-cuda==0.3.13.post1
 MOONCAKE_STAMP := $(VENV)/.mooncake
+FUZZ_STAMP := $(VENV)/.fuzz
 MOONCAKE_DEBIAN := libibverbs1 libnuma1 libcurl4 # what the wheel's programs link from outside
 DEBIAN := iproute2 moosefs-master moosefs-chunkserver moosefs-client # for the tests of the dfs tier
 
 .DEFAULT_GOAL := help
-.PHONY: help venv test demo demo-soak bench lab soak lint format clean
+.PHONY: help venv test demo demo-soak bench lab soak fuzz lint format clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -61,6 +63,14 @@ lab: $(VENV)/.installed ## plant faults into the simulated loop, enumerate incid
 
 soak: $(VENV)/.installed ## simulate histories by chance on all cores (SOAK_ARGS="--minutes 30")
 	@$(PY) -m tests.sim.soak $(SOAK_ARGS)
+
+$(FUZZ_STAMP): $(VENV)/.installed
+	@PIP_DISABLE_PIP_VERSION_CHECK=1 $(PY) -m pip install -q -e '.[fuzz]' || \
+		echo "no atheris for this Python: inputs are changed by chance, without a guide" >&2
+	@touch $@
+
+fuzz: $(FUZZ_STAMP) ## a hundred thousand inputs at every parser (FUZZ_ARGS="--inputs 1000000 --target manifest")
+	@$(PY) -m tests.fuzz $(FUZZ_ARGS)
 
 lint: $(VENV)/.installed ## style, types and import directions only
 	@$(PY) -m pytest tests/tidy $(PYTEST_ARGS)
