@@ -42,7 +42,9 @@ class Request:
     """`module:class` of a `TierHarness` that knows how to hurt the medium; empty: a plain one."""
     select: str = ""
     """pytest's `-k`; empty: every case."""
-    case_deadline_s: float = 60.0
+    case_deadline_s: float = 120.0
+    soak_s: float = 0.0
+    """How long the long run of platinum takes; 0: it is not tried."""
     deadline_s: float = 1800.0
 
 
@@ -102,7 +104,8 @@ class _Check:
             "options": dict(request.options),
             "harness": request.harness,
             "select": request.select,
-            "case_deadline_s": request.case_deadline_s,
+            "case_deadline_s": request.case_deadline_s + request.soak_s,
+            "soak_s": request.soak_s,
             "done": sorted(self._findings),
             "path": [path or os.getcwd() for path in sys.path],  # noqa: PTH109 - as Python does
         }

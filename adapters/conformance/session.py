@@ -25,6 +25,7 @@ EVENTS = "events.jsonl"
 REQUEST = "session.json"
 _FILE = '''"""Made by `weightctl adapter check`."""
 
+from weightctl.adapters.conformance.suite.distinction import ContractOfDistinction
 from weightctl.adapters.conformance.suite.harness import TierHarness, object_of
 from weightctl.adapters.conformance.suite.tier_suite import TierSuite
 
@@ -36,8 +37,9 @@ class Harness(Base):
     options = {{**Base.options, **{options!r}}}
 
 
-class TestTier(TierSuite):
+class TestTier(TierSuite, ContractOfDistinction):
     harness_type = Harness
+    soak_s = {soak_s!r}
 '''
 _INI = """[pytest]
 asyncio_mode = auto
@@ -76,7 +78,7 @@ class Listener:
         """Watch one case with everything that belongs to it."""
         name = _name(item)
         self._tell(event="begin", case=name)
-        faulthandler.dump_traceback_later(self._deadline_s, exit=True, file=sys.__stderr__)
+        faulthandler.dump_traceback_later(self._deadline_s, exit=True, file=2)
         try:
             return (yield)
         finally:
@@ -128,7 +130,7 @@ def main(folder: Path) -> int:
     test, ini = folder / "test_tier.py", folder / "pytest.ini"
     test.write_text(
         _FILE.format(
-            factory=request["factory"], options=request["options"], harness=request["harness"]
+            **{name: request[name] for name in ("factory", "options", "harness", "soak_s")}
         )
     )
     ini.write_text(_INI)

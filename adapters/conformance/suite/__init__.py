@@ -9,6 +9,7 @@ import pytest
 _MODULES = (
     "capabilities",
     "cases",
+    "distinction",
     "faults",
     "leaks",
     "life",

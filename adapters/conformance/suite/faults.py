@@ -239,7 +239,7 @@ class ContractUnderFaults(TierCases):
             await to_thread.run_sync(harness.kill_writer, member, content)
             await _becomes_absent(lambda: nullcontext(tier), member)
             await store_one(tier, "payload", content)
-            listed = [(item.key, item.state) for item in (await tier.inventory())[GROUP]]
+            listed = sorted((item.key, item.state) for item in (await tier.inventory())[GROUP])
             assert listed == [("kept", "complete"), ("payload", "complete")]
 
 

@@ -196,24 +196,27 @@ class ContractOfLife(TierCases):
     async def test_the_loop_stays_right_while_calls_fail(
         self, harness: TierHarness, seed: int
     ) -> None:
-        async with lived(harness, seed) as life:
-            hot = life.tested.profile.hot
-            there, back = (
-                (Residency.HOT, Residency.COLD) if hot else (Residency.COLD, Residency.HOT)
-            )
-            await life.reaches(there)
-            await life.holds(life.tested)
-            await life.reaches(back)
-            await life.holds(life.partner)
-            life.partner.ending = True
-            record = (await life.store.get(identity=IDENTITY)).metadata
-            await life.store.delete_revision(
-                identity=IDENTITY, expected_metadata_generation=record.metadata_generation
-            )
-            await life.converges()
-            record = (await life.store.get(identity=IDENTITY)).metadata
-            assert record.availability is Availability.DELETED
-            assert not await life.tested.inventory()
+        await live(harness, seed)
+
+
+async def live(harness: TierHarness, seed: int) -> None:
+    """One whole life, with the faults of a seed.  Raises AssertionError, naming what is wrong."""
+    async with lived(harness, seed) as life:
+        hot = life.tested.profile.hot
+        there, back = (Residency.HOT, Residency.COLD) if hot else (Residency.COLD, Residency.HOT)
+        await life.reaches(there)
+        await life.holds(life.tested)
+        await life.reaches(back)
+        await life.holds(life.partner)
+        life.partner.ending = True
+        record = (await life.store.get(identity=IDENTITY)).metadata
+        await life.store.delete_revision(
+            identity=IDENTITY, expected_metadata_generation=record.metadata_generation
+        )
+        await life.converges()
+        record = (await life.store.get(identity=IDENTITY)).metadata
+        assert record.availability is Availability.DELETED
+        assert not await life.tested.inventory()
 
 
 @asynccontextmanager

@@ -99,7 +99,7 @@ def _thrown(inner: Any, error: BaseException) -> Callable[[], object]:  # noqa: 
     return lambda: inner.throw(error)
 
 
-def _place(stack: traceback.StackSummary) -> str:
+def _place(stack: list[traceback.FrameSummary]) -> str:
     frames = [frame for frame in stack if "/blockbuster/" not in frame.filename]
     return "".join(
         f"\n  {frame.filename}:{frame.lineno} in {frame.name}: {frame.line}"
