@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from weightctl.controller.api import documents as doc
 
 CONNECT_S = 5.0
+PATIENCE_S = 5.0
+"""Beyond what the asker gave the controller: one that is stopped does not end the waiting itself."""
 
 
 class RemoteError(WeightctlError):
@@ -60,8 +62,10 @@ def request(
     """Send one request, pass every frame before the last to `emit`, and give the result.
 
     Closes the connection.  Raises RemoteError for a refusal and UnknownOutcomeError when the
-    controller goes away before it has answered.
+    controller goes away before it has answered, or is silent for longer than `timeout_s` allows.
     """
+    if params.get("timeout_s") is not None:
+        connection.settimeout(params["timeout_s"] + PATIENCE_S)
     asked = {"version": wire.PROTOCOL_VERSION, "verb": verb, "params": dict(params)}
     try:
         with connection, connection.makefile("rb") as replies:
