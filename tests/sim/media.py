@@ -89,8 +89,10 @@ class SimMedium(ReferenceMedium):
 class Recorder(ReferenceTier):
     """The tier itself: notes under which fence it removes, and which term it has served."""
 
-    def __init__(self, medium: SimMedium, *, hot: bool) -> None:
-        super().__init__(medium.tier, medium, hot=hot)
+    def __init__(
+        self, medium: SimMedium, *, hot: bool, holder: str = "", adopt: bool = False
+    ) -> None:
+        super().__init__(medium.tier, medium, hot=hot, holder=holder, adopt=adopt)
         self.medium = medium
 
     async def drop(self, batch: Sequence[DropItem], fence: Fence) -> Sequence[Outcome]:

@@ -171,9 +171,10 @@ PLANTED: dict[str, tuple[Planted, ...]] = {
         "early = publish()\n    publish = lambda: early\n    return self._submit(",
     ),
     "an uncertain commit is published": _one(
-        f"{JOURNAL}:Journal._settle", "self._refuse(batch, certain=False)", "self._publish(batch)"
-    )
-    + _one(f"{JOURNAL}:Journal._settle", "self._poisoned(why)", "pass"),
+        f"{JOURNAL}:Journal._settle",
+        "self._poisoned(why)\n            self._refuse(batch, certain=False)",
+        "self._publish(batch)",
+    ),
     "a refused commit is published": _one(
         f"{JOURNAL}:Journal._settle", "self._refuse(batch, why, todo)", "self._publish(batch)"
     ),

@@ -105,6 +105,8 @@ class Process:
         self.alive = True
         self.deposed = False
         """Cut off from the disk; another process may have opened it."""
+        self.notices = False
+        """Deposed, it still has its disk: its journal must tell it."""
         self.started = asyncio.Event()
         self.ended = asyncio.Event()
         self.scope = anyio.CancelScope()
@@ -119,6 +121,11 @@ class Process:
     def ready(self) -> bool:
         """Whether it can be asked for something."""
         return self.alive and self.started.is_set() and not self.deposed
+
+    @property
+    def term(self) -> int:
+        """Of its store."""
+        return self.store.term
 
     def check(self) -> None:
         """Raises KilledError after a kill."""
@@ -146,7 +153,7 @@ class Process:
                         self.started.set()
                         await self.controller.run_until_stopped()
         except Exception as error:  # noqa: BLE001 - judged by the world
-            if self.alive:
+            if self.alive and not self.notices:
                 self.world.process_failed(self, error)
         finally:
             self.alive = False
@@ -161,9 +168,10 @@ class Process:
             self.world.killed(self)
 
     def depose(self, seconds: float) -> None:
-        """It loses its disk and does not notice; another one takes over, and it dies later."""
+        """Another one leads; this one has lost its disk, or only its lock (even seconds)."""
         if self.alive and not self.deposed:
             self.deposed = True
+            self.notices = int(seconds) % 2 == 0
             self.world.note(f"depose process {self.number}")
             self.world.tasks.start_soon(self.world.take_over, self, seconds)
 
@@ -250,13 +258,15 @@ class JournalHooks(Hooks):
             case Crash.SLOW if fault is not None:
                 await asyncio.sleep(min(fault.amount, SLOW_S_MAX))
                 process.check()
-        if process.deposed and kind != "rows":
-            return Rejected(why="Deposed: another process owns the directory", todo="")
+        if process.deposed and not process.notices and kind != "rows":
+            return Rejected(why="Unplugged: the disk is gone", todo="")
         return None
 
     async def after(self, kind: str, outcome: object) -> object:
         process = self._process
         if kind == "commit":
+            if isinstance(outcome, Committed) and process.term < process.world.last_term:
+                process.world.violate("term", f"process {process.number} was deposed and commits")
             process.world.committed(process)
         fault = self._faults[kind]
         match fault.kind if fault else "":

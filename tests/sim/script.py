@@ -21,7 +21,7 @@ class Crash(StrEnum):
     UNCERTAIN_LOST = "uncertain_lost"
     UNCERTAIN_KEPT = "uncertain_kept"
     SLOW = "slow"  # [seconds]
-    DEPOSE = "depose"  # [seconds] another process leads; this one goes on without noticing
+    DEPOSE = "depose"  # [seconds] another process leads; this one goes on (odd: unaware)
     UNREADABLE = "unreadable"  # the journal's disk does not give a row back
 
 
