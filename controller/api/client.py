@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 CONNECT_S = 5.0
 PATIENCE_S = 5.0
-"""Beyond what the asker gave the controller: one that is stopped does not end the waiting itself."""
+"""Beyond the asker's timeout, which a controller that is stopped does not keep."""
 
 
 class RemoteError(WeightctlError):
