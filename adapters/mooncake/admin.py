@@ -97,7 +97,8 @@ class Admin:
 
     def all_keys(self, health: Health) -> list[str]:
         """Every key, of everybody."""
-        return self._get(health.address, "/get_all_keys").decode("utf-8", "replace").splitlines()
+        text = self._get(health.address, "/get_all_keys").decode("utf-8", "replace")
+        return [key for key in text.split("\n") if key]  # a key may hold what ends a line elsewhere
 
     def segments(self, health: Health) -> list[Segment]:
         """The memory segments that are mounted."""

@@ -49,14 +49,19 @@ def _summary(superblock: Superblock, catalog: Catalog) -> Iterator[str]:
     used = sum(count for item in catalog.replicas.values() for _, count in item.extents)
     state = "closed" if superblock.clean else "in use, or not closed"
     yield f"uuid        {superblock.uuid.hex()}"
-    yield f"store       {superblock.owner or 'none yet'}"
+    yield f"store       {_said(superblock.owner) or 'none yet'}"
     blocks = f"{geometry.data_blocks} blocks of {BLOCK_BYTES}"
     yield f"size        {geometry.total_bytes} bytes, {blocks}"
     yield f"used        {used} blocks by {len(catalog.replicas)} replicas"
     yield f"index       half {superblock.half}, epoch {superblock.epoch:#x}"
-    yield f"writer      {holder.host} (pid {holder.pid}), claim {superblock.claim}: {state}"
+    yield f"writer      {_said(holder.host)} (pid {holder.pid}), claim {superblock.claim}: {state}"
     for name, term in catalog.fences.items():
-        yield f"fence       {name} term {term}"
+        yield f"fence       {_said(name)} term {term}"
+
+
+def _said(text: str) -> str:
+    """A text of the device for a terminal: escaped where it would do more than be read."""
+    return text if text.isprintable() else repr(text)
 
 
 def _line(superblock: Superblock, replica: Replica) -> str:
