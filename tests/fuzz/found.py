@@ -2,6 +2,8 @@
 
 import json
 
+from weightctl.adapters.nof.layout import Geometry, Holder, Superblock, encode_superblock
+
 _DEEP = b"[" * 2000
 _LONG = "9" * 400
 _BAD_NAME = "\udcff~" + "a" * 64 + "~" + "0" * 16
@@ -14,6 +16,22 @@ _SEGMENTS = (
 
 def _options(**table: object) -> bytes:
     return json.dumps({"kind": "local_disk", "path": "a", **table}).encode()
+
+
+def _superblock(total_bytes: int, half_bytes: int, host: str = "here") -> bytes:
+    return encode_superblock(
+        Superblock(
+            uuid=bytes(16),
+            generation=1,
+            geometry=Geometry(total_bytes=total_bytes, half_bytes=half_bytes),
+            half=0,
+            epoch=1,
+            claim=1,
+            sequence=0,
+            clean=False,
+            holder=Holder(host=host, boot_id="b", pid=1, since_ms=1),
+        )
+    )
 
 
 def _answer(**data: object) -> bytes:
@@ -53,5 +71,8 @@ FOUND: tuple[tuple[str, str, bytes], ...] = (
     ("control-reply", "progress-without-total", b'{"progress":{"stage":"evict","done":3}}\n'),
     ("control-reply", "refusal-that-is-a-number", b'{"error":7}\n'),
     ("control-reply", "note-that-is-a-number", b'{"note":7}\n'),
-    ("nof-superblock", "regions-of-no-size", b""),
+    ("nof-superblock", "regions-of-no-size", _superblock(0, 256 * 1024)),
+    ("nof-superblock", "regions-beyond-all-numbers", _superblock(4 * 1024 * 1024, 2**60)),
+    ("nof-superblock", "host-of-no-text", _superblock(4 * 1024 * 1024, 256 * 1024, "\udcff")),
+    ("mooncake-keys", "key-with-another-line-end", b"a\x85b\nc\xe2\x80\xa8d\n"),
 )  # fmt: skip

@@ -57,6 +57,12 @@ def _check_entries(entries: Any, raw: bytes) -> None:
                 str(found.get("transport_endpoint_"))
 
 
+def _check_keys(value: list[str], raw: bytes) -> None:
+    lines = raw.decode("utf-8", "replace").split("\n")
+    if value != [line for line in lines if line]:
+        raise Fault("the keys are not the lines of the answer")
+
+
 def _entry(**changes: object) -> dict[str, object]:
     place = {"size_": _SIZE, "transport_endpoint_": "h:1", "buffer_address_": 7}
     entry: dict[str, object] = {
@@ -173,6 +179,7 @@ TARGETS = (
     Target(
         name="mooncake-keys",
         parse=lambda raw: Answering(raw).all_keys(_HEALTH),
+        check=_check_keys,
         refusals=(TransientError,),
         seeds=lambda: [b"a\nb\r\n\n", b"\xff\xfe\n"],
         form="text",

@@ -8,6 +8,7 @@ from tests.fuzz import scratch
 from tests.fuzz.target import Fault, Target, same
 from tests.support.nof_media import HOLDER, UUID, MemoryMedium
 from weightctl.adapters.nof.device import NofDevice
+from weightctl.adapters.nof.dump import _summary
 from weightctl.adapters.nof.header import read_superblock
 from weightctl.adapters.nof.index import IndexLog, payload_bytes_max
 from weightctl.adapters.nof.layout import (
@@ -154,6 +155,8 @@ def _check_superblock(value: Superblock, raw: bytes) -> None:
         raise Fault(f"{geometry} is not of whole blocks")
     if payload_bytes_max(geometry) <= 0:
         raise Fault(f"{geometry} has no room for a frame")
+    for line in _summary(value, Catalog()):
+        line.encode()
     if geometry != _GEOMETRY:
         with suppress(TerminalError):  # whatever lies there
             load_catalog(_medium(), replace(value, sequence=0, clean=False))
