@@ -5,6 +5,7 @@ PY := $(VENV)/bin/python
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
 SOAK_ARGS ?=
+TORTURE_ARGS ?=
 FUZZ_ARGS ?=
 MODEL_STAMP := $(VENV)/.model
 MOONCAKE := mooncake-transfer-engine-non-cuda==0.3.13.post1
@@ -71,6 +72,9 @@ $(FUZZ_STAMP): $(VENV)/.installed
 
 fuzz: $(FUZZ_STAMP) ## a hundred thousand inputs at every parser (FUZZ_ARGS="--inputs 1000000 --target manifest")
 	@$(PY) -m tests.fuzz $(FUZZ_ARGS)
+
+torture: $(VENV)/.installed ## kill real processes at every failpoint, then by chance (TORTURE_ARGS="--rounds 500 --seed S")
+	@$(PY) -m tests.faults.processes.torture $(TORTURE_ARGS)
 
 lint: $(VENV)/.installed ## style, types and import directions only
 	@$(PY) -m pytest tests/tidy $(PYTEST_ARGS)

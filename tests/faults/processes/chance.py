@@ -137,6 +137,7 @@ class Chance:
             record = record_of(self.sidecar, life.identity)
             if record is not None and record.availability is Availability.IMPORTING:
                 self.rounds.lead(life, COURSES["import"])
+        self.rounds.lead(self._lives[0], COURSES["snapshot save"])  # removes a killed one's draft
         self.rounds.settle(*self._lives)
         self._lives = [life for life in self._lives if not self._is_over(life)]
 

@@ -64,6 +64,18 @@ def test_an_operation_goes_on_after_a_stop_longer_than_every_deadline(
     rounds.settle(life)
 
 
+def test_a_verb_does_not_wait_for_a_stopped_controller_beyond_its_timeout(rounds: Rounds) -> None:
+    one = rounds.sidecar
+    life = rounds.led_up_to("evict")
+    one.send(signal.SIGSTOP)
+    ended = one.run("evict", life.identity, "--wait", "--timeout", "1s")
+    one.send(signal.SIGCONT)
+    assert ended.code == 1
+    assert "its answer was lost" in ended.err
+    rounds.lead(life, COURSES["evict"])
+    rounds.settle(life)
+
+
 def test_a_lease_that_died_while_its_keeper_was_stopped_holds_nothing(rounds: Rounds) -> None:
     one = rounds.sidecar
     life = rounds.led_up_to("lease acquire")
