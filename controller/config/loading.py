@@ -97,10 +97,12 @@ def load(
     path, table = _read_file(file or environ.get(CONFIG_VARIABLE), environ)
     found = {setting.key: (setting.default, _DEFAULT) for setting in SETTINGS}
     tiers: tuple[TierConfig, ...] = ()
-    for key, value in _flatten(table, path):
+    families = _families(table)
+    own = {name: value for name, value in table.items() if name not in families}
+    for key, value in _flatten(own, path):
         found[key] = _checked(BY_KEY[key], value, f"file {path}")
     if "tier" in table:
-        tiers = _tiers(table["tier"], path)
+        tiers = _tiers(table["tier"], path, families)
     for variable, word in _variables(environ):
         setting = BY_VARIABLE[variable]
         found[setting.key] = _checked(setting, word, f"environment {variable}")
@@ -167,13 +169,34 @@ def _flatten(table: Mapping[str, object], path: Path) -> Iterable[tuple[str, obj
                 yield f"{name}.{short}", inner
         elif name in BY_KEY:
             yield name, value
+        elif isinstance(value, dict) and not _near(name, SECTIONS):
+            why = f"it is no section, and no [[tier]] is of a kind {name}-... that would share it"
+            raise _refused(f"{where}: {name}", why, "")
         else:
             raise _unknown(f"{where}: {name}", name, {*SECTIONS, "tier", "state_dir"})
 
 
-def _tiers(tables: object, path: Path) -> tuple[TierConfig, ...]:
+def _families(table: Mapping[str, object]) -> dict[str, Mapping[str, object]]:
+    """Sections of options that tiers share: `[mooncake]` for the kinds `mooncake-...`."""
+    tiers = table.get("tier")
+    kinds = [str(tier.get("kind")) for tier in _tables(tiers)] if isinstance(tiers, list) else []
+    return {
+        name: section
+        for name, section in table.items()
+        if isinstance(section, dict) and name not in SECTIONS
+        if any(kind.startswith(f"{name}-") for kind in kinds)
+    }
+
+
+def _tables(values: list[object]) -> list[dict[str, object]]:
+    return [value for value in values if isinstance(value, dict)]
+
+
+def _tiers(
+    tables: object, path: Path, families: Mapping[str, Mapping[str, object]]
+) -> tuple[TierConfig, ...]:
     where = f"configuration file {path}: tier"
-    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+    if not isinstance(tables, list) or len(_tables(tables)) < len(tables):
         raise _refused(where, "tiers are written as [[tier]], one table each", "")
     tiers: list[TierConfig] = []
     for number, table in enumerate(tables, 1):
@@ -185,7 +208,8 @@ def _tiers(tables: object, path: Path) -> tuple[TierConfig, ...]:
             raise _refused(f"{where} {name}", "kind, the name of its plugin, is missing", "")
         if any(name == tier.name for tier in tiers):
             raise _refused(f"{where} {name}", "two tiers have this name", "")
-        options = {key: value for key, value in table.items() if key not in _OF_TIER}
+        own = {key: value for key, value in table.items() if key not in _OF_TIER}
+        options = {**families.get(kind.partition("-")[0], {}), **own}
         limits = _limits(table.get("limits", {}), f"{where} {name}: limits")
         tiers.append(TierConfig(name=name, kind=kind, options=options, limits=limits))
     if not tiers:
@@ -267,6 +291,10 @@ def _refused(what: str, why: str, todo: str) -> ConfigError:
 
 
 def _unknown(what: str, name: str, known: Iterable[str]) -> ConfigError:
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    near = _near(name, known)
     todo = f"did you mean {near[0]}?" if near else "`weightctl config show` lists what is known"
     return ConfigError(what, f"{ConfigError.reason}: nothing of this name is known", todo)
+
+
+def _near(name: str, known: Iterable[str]) -> list[str]:
+    return difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)

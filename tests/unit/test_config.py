@@ -76,6 +76,25 @@ def test_tiers_come_from_the_file_with_their_options_untouched(tmp_path: Path) -
     assert config.tiers_origin == f"file {tmp_path}/weightctl.toml"
 
 
+def test_tiers_of_one_family_share_a_section_and_may_differ_from_it(tmp_path: Path) -> None:
+    text = (
+        "[mooncake]\nmaster = 'a:1'\ndeadline_s = 3\n"
+        "[[tier]]\nname = 'ram'\nkind = 'mooncake-memory'\n"
+        "[[tier]]\nname = 'ssd'\nkind = 'mooncake-local-disk'\ndeadline_s = 9\n"
+        "[[tier]]\nname = 'disk'\nkind = 'local_disk'\npath = 'x'\n"
+    )
+    ram, ssd, disk = configured(tmp_path, text).tiers
+    assert ram.options == {"master": "a:1", "deadline_s": 3}
+    assert ssd.options == {"master": "a:1", "deadline_s": 9}
+    assert disk.options == {"path": "x"}
+
+
+def test_a_section_that_no_tier_shares_is_refused(tmp_path: Path) -> None:
+    text = "[mooncake]\nmaster = 'a:1'\n[[tier]]\nname = 'a'\nkind = 'memory'\n"
+    with pytest.raises(ConfigError, match=r"no \[\[tier\]\] is of a kind mooncake-"):
+        configured(tmp_path, text)
+
+
 def test_every_setting_can_be_set_in_all_three_places(tmp_path: Path) -> None:
     for setting in SETTINGS:
         value = shown(setting.default)
