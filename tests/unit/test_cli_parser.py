@@ -29,6 +29,7 @@ VERBS = (
     "schema",
 )
 LEAVES = {
+    "adapter": ("check", "new"),
     "lease": ("acquire", "renew", "release", "list"),
     "oplog": ("show", "verify"),
     "snapshot": ("save", "restore", "verify"),
