@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import anyio
 
 from tests.sim.disasters import DISASTERS
-from tests.sim.process import PASS, PassTrace, Process
+from tests.sim.process import Process
 from tests.sim.script import Action
 from tests.sim.subjects import Subject, source_of, subject_of
+from tests.sim.traces import PASS, PassTrace
 from weightctl.controller.api.supposing import repair_target
 from weightctl.controller.core.group import GroupSnapshot
 from weightctl.controller.core.observation import MemberState

@@ -6,7 +6,8 @@ not answered is neither done nor gone.
 
 from typing import TYPE_CHECKING
 
-from tests.sim.process import PassTrace, Process
+from tests.sim.process import Process
+from tests.sim.traces import PassTrace
 from weightctl.controller.core.observation import MemberState
 from weightctl.controller.core.oplog import MetadataUpsert
 from weightctl.controller.core.records import (

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 from tests.sim.conclusions import Conclusions
 from tests.sim.media import SimMedium
-from tests.sim.process import PASS, Look, PassTrace, Process
+from tests.sim.process import Process
 from tests.sim.removal import Removal
+from tests.sim.traces import PASS, Look, PassTrace
 from tests.sim.trust import Trust
 from weightctl.adapters.conformance.faults import Call
 from weightctl.adapters.conformance.reference import Name, Stored
 from weightctl.controller.core.identity import Identity
-from weightctl.controller.core.observation import Member, Members, TierObservation
+from weightctl.controller.core.observation import Member, Members, MemberState, TierObservation
 from weightctl.controller.ports import Done, DropItem, Fence, InventoryItem, NoOp, Outcome
 from weightctl.controller.store.loading import StoredEntry
 
@@ -102,10 +103,24 @@ class Judge:
             return  # the pass has its picture; this is a look before an act
         trace.answers[tier] = (members, answer, now_s)
 
+    def matched(self, asked: int, told: Sequence[Outcome], taken: Sequence[Outcome]) -> None:
+        """Invariant 12: one outcome for each asked item, and none that was not told."""
+        surplus = len(told) > asked
+        for index, outcome in enumerate(taken):
+            answered = index < len(told) and not surplus
+            if not answered and isinstance(outcome, Done | NoOp):
+                self.world.violate("asked-answered", f"{outcome} for an item without an answer")
+        if len(taken) != asked:
+            self.world.violate("asked-answered", f"{len(taken)} outcomes for {asked} items")
+
     def pictured(self, process: Process, tier: str, group_id: str, answer: TierObservation) -> None:
         """The loop takes an answer into its picture, and decides whether to rely on it."""
         trace = PASS.get()
-        if trace is None or tier not in trace.answers:
+        if trace is None:
+            return
+        if tier not in trace.answers:
+            if answer.states.count(MemberState.UNKNOWN) != len(answer.states):
+                self.world.violate("asked-answered", f"{tier} gave no answer, yet {answer}")
             return
         members, _, at_s = trace.answers[tier]
         states = dict(zip(members.keys, answer.states, strict=True))

@@ -105,6 +105,11 @@ PLANTED: dict[str, tuple[Planted, ...]] = {
     "a tier that cannot be listed lists nothing": _one(
         f"{DELETION}:Deletion._sweep", "if items is None:", "if False:"
     ),
+    "what a batch does not answer counts as done": _one(
+        "controller.runtime.outcomes:complete",
+        'missing = Unknown(detail="not answered")',
+        "missing = Done()",
+    ),
     # --- deletion
     "the manifest goes with the payloads": _one(
         f"{PLANNER}:_plan_deleting",
@@ -142,6 +147,9 @@ PLANTED: dict[str, tuple[Planted, ...]] = {
     + _one(f"{DISPATCH}:Dispatch.check_fence", "if current != (", "if False and current != ("),
     "the term does not grow": _one(
         "controller.store.opening:_next_term", "header.term + 1", "header.term"
+    ),
+    "a deposed process commits": _one(
+        "controller.store.commit:_transaction", "if term != tail.header.term:", "if False:"
     ),
     "a renewal may shorten a lease": _one(
         f"{LEASES}:prepare_renew",

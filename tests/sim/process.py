@@ -9,8 +9,6 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -19,10 +17,11 @@ import anyio
 from tests.sim.clock import SimClock
 from tests.sim.disk import Hooks, open_store
 from tests.sim.script import Crash
+from tests.sim.traces import PassTrace
+from tests.sim.watching import watch
 from weightctl.adapters.conformance.faults import Call, Fault, FaultyTier
 from weightctl.controller.core.identity import Identity
 from weightctl.controller.core.observation import Member, Members, TierObservation
-from weightctl.controller.core.planner import plan
 from weightctl.controller.core.tiers import TierCapacity
 from weightctl.controller.errors import StateDirectoryError, TransientError
 from weightctl.controller.ports import (
@@ -35,8 +34,6 @@ from weightctl.controller.ports import (
     StoreItem,
 )
 from weightctl.controller.runtime.controller import Controller
-from weightctl.controller.runtime.reconciler import PassReport
-from weightctl.controller.runtime.survey import Answer, Question
 from weightctl.controller.store.commit import Committed, Rejected, Uncertain
 from weightctl.controller.store.store import WeightMetadataStore
 
@@ -45,37 +42,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 SLOW_S_MAX = 5.0
-
-
-@dataclass(slots=True, eq=False)
-class Look:
-    """The last detailed answer about one replica."""
-
-    at_s: float
-    state: int
-    instance_id: str
-    epoch: str
-
-
-@dataclass(slots=True, eq=False)
-class PassTrace:
-    """What one pass, or one dry run, was told."""
-
-    identity: Identity
-    started_s: float
-    dry: bool = False
-    answers: dict[str, tuple[Members, TierObservation, float]] = field(default_factory=dict)
-    """The last whole look at each tier."""
-    looks: dict[tuple[str, str], Look] = field(default_factory=dict)
-    inventories: dict[str, tuple[bool, float]] = field(default_factory=dict)
-    """By tier: whether it listed anything, and when."""
-    unsettled: dict[str, str] = field(default_factory=dict)
-    """By tier: why its answer may not be relied on for a removal; empty when it may."""
-    lied: set[str] = field(default_factory=set)
-    """Tiers that told this pass something that is not so."""
-
-
-PASS: ContextVar[PassTrace | None] = ContextVar("PASS", default=None)
 
 
 class KilledError(TransientError):
@@ -148,7 +114,7 @@ class Process:
                         policy=self.world.policy,
                         settings=self.world.settings,
                     )
-                    self._watch()
+                    watch(self)
                     async with self.controller:
                         self.started.set()
                         await self.controller.run_until_stopped()
@@ -174,61 +140,6 @@ class Process:
             self.notices = int(seconds) % 2 == 0
             self.world.note(f"depose process {self.number}")
             self.world.tasks.start_soon(self.world.take_over, self, seconds)
-
-    def _watch(self) -> None:
-        """Let the judges see each pass, and each change when it becomes visible."""
-        reconciler: Any = self.controller._reconciler
-        reconcile, ask, report = reconciler.reconcile, reconciler.ask, reconciler._report
-
-        def reported(done: PassReport) -> None:
-            record, made = done.record, done.plan
-            self.world.seen.add(("state", record.availability.name, record.operation.name))
-            if made is not None:
-                self.world.seen.add(("verdict", made.verdict.name))
-                self.world.seen.update(("reason", str(step.reason)) for step in made.steps)
-                self.world.seen.update(("reason", str(wait.reason)) for wait in made.waits)
-            for outcome in done.tally.reasons:
-                self.world.seen.add(("outcome", outcome))
-            report(done)
-
-        async def watched(identity: Identity) -> Any:
-            trace = PassTrace(identity, self.world.loop.time())
-            self.world.judge.pass_begins(self, trace)
-            token = PASS.set(trace)
-            try:
-                return await reconcile(identity)
-            finally:
-                PASS.reset(token)
-                self.world.judge.pass_ends(self, trace)
-
-        async def asked(identity: Identity) -> Any:
-            token = PASS.set(PassTrace(identity, self.world.loop.time(), dry=True))
-            try:
-                return await ask(identity)
-            finally:
-                PASS.reset(token)
-
-        reconciler.reconcile, reconciler.ask, reconciler._report = watched, asked, reported
-        gate: Any = self.controller._observer.gate
-        judge = gate.judge
-
-        def judged(tier: str, group_id: str, seen: TierObservation, *rest: Any, **more: Any) -> Any:
-            self.world.judge.pictured(self, tier, group_id, seen)
-            return judge(tier, group_id, seen, *rest, **more)
-
-        gate.judge = judged
-        survey: Any = self.controller._survey
-        answer = survey.answer
-
-        async def answered(question: Question) -> Answer:
-            """The plan follows from the situation alone, in a pass and in a dry run alike."""
-            found: Answer = await answer(question)
-            if plan(found.situation) != found.plan:
-                self.world.violate("dry-run", f"two plans of one situation: {found.plan}")
-            return found
-
-        survey.answer = answered
-        self.store.subscribe(partial(self.world.judge.visible, self))
 
 
 class JournalHooks(Hooks):

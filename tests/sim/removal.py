@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tests.sim.media import is_good
-from tests.sim.process import PASS, PassTrace, Process
+from tests.sim.process import Process
+from tests.sim.traces import PASS, PassTrace
 from weightctl.adapters.conformance.faults import Call
 from weightctl.adapters.conformance.reference import Name, Stored
 from weightctl.controller.core.observation import Member, MemberState

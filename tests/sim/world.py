@@ -24,11 +24,12 @@ from tests.sim.judge import Judge
 from tests.sim.ledger import Ledger
 from tests.sim.loop import BusyLoopError, SimLoop, run_simulated
 from tests.sim.media import Recorder, SimMedium, is_good
-from tests.sim.process import PASS, Process
+from tests.sim.process import Process
 from tests.sim.quiet import come_to_rest
 from tests.sim.report import Report
 from tests.sim.script import KILLS, LIES, Place, Script
 from tests.sim.subjects import new_subject
+from tests.sim.traces import PASS
 from weightctl.adapters.conformance.faults import Call, Fault, FaultyTier
 from weightctl.adapters.conformance.reference import Name
 from weightctl.controller.core.identity import Identity
