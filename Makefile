@@ -15,7 +15,7 @@ MOONCAKE_DEBIAN := libibverbs1 libnuma1 libcurl4 # what the wheel's programs lin
 DEBIAN := iproute2 moosefs-master moosefs-chunkserver moosefs-client # for the tests of the dfs tier
 
 .DEFAULT_GOAL := help
-.PHONY: help venv test demo demo-soak bench lab soak fuzz lint format clean
+.PHONY: help venv test demo demo-soak bench lab soak fuzz mounts lint format clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -75,6 +75,9 @@ fuzz: $(FUZZ_STAMP) ## a hundred thousand inputs at every parser (FUZZ_ARGS="--i
 
 torture: $(VENV)/.installed ## kill real processes at every failpoint, then by chance (TORTURE_ARGS="--rounds 500 --seed S")
 	@$(PY) -m tests.faults.processes.torture $(TORTURE_ARGS)
+
+mounts: $(VENV)/.installed ## a thousand mounts of each tier: no descriptor, process or memory is kept
+	@FIELD_MOUNTS=1000 $(PY) -m pytest tests/field/test_tiers_as_reported.py -k mounts $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed ## style, types and import directions only
 	@$(PY) -m pytest tests/tidy $(PYTEST_ARGS)
