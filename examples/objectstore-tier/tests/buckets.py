@@ -1,9 +1,13 @@
 """A moto server of this test run, and buckets in it."""
 
+import atexit
+import os
 import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import cache
 from http.client import HTTPConnection
 from itertools import count
 from pathlib import Path
@@ -67,14 +71,24 @@ class LocalS3:
         self.ask("PUT", f"/-/{kind}")
 
 
+@cache
+def shared_server() -> LocalS3:
+    """The server of this process, which ends with it."""
+    os.environ.update(KEYS)
+    ending = ExitStack()
+    atexit.register(ending.close)
+    return ending.enter_context(LocalS3())
+
+
 class BucketHarness(TierHarness):
     """The contract suite's medium: a bucket of its own."""
 
     factory = "weightctl_objectstore:create"
 
-    def __init__(self, server: LocalS3, folder: Path) -> None:
+    def __init__(self, folder: Path, server: LocalS3 | None = None) -> None:
         super().__init__(folder)
-        self.server = server
+        self.server = server = server or shared_server()
+        server.fail("well")  # whatever the last case did
         self.bucket = f"bucket-{next(_NUMBERS)}"
         self.options = {
             "bucket": self.bucket,

@@ -1,12 +1,13 @@
-"""One moto server for the run, and on which event loops a test runs."""
+"""The bucket of a test, and on which event loops it runs."""
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
 import uvloop
-from buckets import KEYS, LocalS3
+from buckets import BucketHarness, LocalS3, shared_server
 
 
 def pytest_asyncio_loop_factories(
@@ -19,13 +20,11 @@ def pytest_asyncio_loop_factories(
     return loops
 
 
-@pytest.fixture(scope="session")
-def server() -> Iterator[LocalS3]:
-    with LocalS3() as server:
-        yield server
+@pytest.fixture
+def server() -> LocalS3:
+    return shared_server()
 
 
-@pytest.fixture(autouse=True)
-def keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in KEYS.items():
-        monkeypatch.setenv(name, value)
+@pytest.fixture
+def harness(tmp_path: Path) -> BucketHarness:
+    return BucketHarness(tmp_path)

@@ -1,11 +1,9 @@
 """The contract of every tier, on this one."""
 
 import os
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from buckets import BucketHarness, LocalS3
+from buckets import BucketHarness
 
 from weightctl.adapters.conformance.suite import leaks
 from weightctl.adapters.conformance.suite.tier_suite import TierSuite
@@ -15,12 +13,10 @@ FEWER = 10
 
 
 class TestObjectStore(TierSuite):
-    @pytest.fixture
-    def harness(
-        self, server: LocalS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> Iterator[BucketHarness]:
+    harness_type = BucketHarness
+
+    @pytest.fixture(autouse=True)
+    def fewer_cycles(self, monkeypatch: pytest.MonkeyPatch) -> None:
         if "EXTENDED" not in os.environ:
             monkeypatch.setattr(leaks, "CYCLES", leaks.CYCLES // FEWER)
             monkeypatch.setattr(leaks, "GROWTH_BYTES_MAX", leaks.GROWTH_BYTES_MAX * FEWER)
-        yield BucketHarness(server, tmp_path)
-        server.fail("well")

@@ -2,7 +2,6 @@
 
 import logging
 import signal
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
@@ -53,12 +52,6 @@ class StandingClock(SystemClock):
 
     def wall_ms(self) -> int:
         return int(self._wall_s * 1000)
-
-
-@pytest.fixture
-def harness(server: LocalS3, tmp_path: Path) -> Iterator[BucketHarness]:
-    yield BucketHarness(server, tmp_path)
-    server.fail("well")
 
 
 # --- no answer ------------------------------------------------------------------------------------
@@ -125,7 +118,7 @@ async def test_a_killed_server_that_comes_back_empty_is_unknown_and_not_begun_an
         server.ask("PUT", f"/{harness.bucket}")
 
     with LocalS3() as first:
-        harness = BucketHarness(first, tmp_path)
+        harness = BucketHarness(tmp_path, first)
         async with harness.tier() as tier:
             await store_one(tier, "payload", CONTENT)
             await to_thread.run_sync(first.kill)

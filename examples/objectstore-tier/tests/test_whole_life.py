@@ -60,14 +60,8 @@ class Weightctl:
 
 
 @pytest.fixture
-def harness(server: LocalS3, tmp_path: Path) -> BucketHarness:
-    harness = BucketHarness(server, tmp_path)
-    harness.options = {**harness.options, "deadline_s": 2}
-    return harness
-
-
-@pytest.fixture
 def weightctl(harness: BucketHarness, tmp_path: Path) -> Weightctl:
+    harness.options = {**harness.options, "deadline_s": 2}
     return Weightctl(tmp_path, harness)
 
 
