@@ -281,9 +281,9 @@ class WorkerPool:
                 waiter.set_exception(error)
 
     def _throttled(self, why: str) -> ThrottledError:
-        wait_s = max(0.0, self._probe_at_s - self._clock.monotonic_s())
+        wait_s = max(0.0, self._probe_at_s - self._clock.monotonic_s()) or self._limits.probe_s
         return ThrottledError(
-            wait_s or self._limits.probe_s,
+            min(wait_s, self._limits.deadline_s),  # what hangs may end at any time
             f"{self.name}: the request was not sent",
             why,
             "check that the medium answers; it is tried again by itself",

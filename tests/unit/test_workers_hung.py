@@ -135,7 +135,7 @@ async def test_hung_workers_are_bounded_and_then_requests_fail_at_once_unsent(
         for wait_s, expected in ((8.0, 3), (16.0, 4)):
             with pytest.raises(ThrottledError) as caught:
                 await pool.call(Engine.echo, 1)
-            assert caught.value.after_s == wait_s
+            assert caught.value.after_s == DEADLINE_S  # no longer: what hangs may end at any time
             assert "hang" in caught.value.why
             clock.jump(wait_s)
             await hang(pool)
