@@ -1,0 +1,33 @@
+"""The contract suite on the dfs tier, on MooseFS."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.contract.test_dfs import DfsHarness
+from tests.faults.moosefs.lab import Lab
+from tests.faults.moosefs.torture import LOOPS
+from weightctl.adapters.conformance.suite.harness import TierHarness
+from weightctl.adapters.conformance.suite.tier_suite import TierSuite
+
+pytestmark = pytest.mark.asyncio(loop_factories=LOOPS)
+
+
+class MooseHarness(DfsHarness):
+    """The root is a link to a folder of the file system; what stays there is an empty folder."""
+
+    def __init__(self, folder: Path, home: Path) -> None:
+        super().__init__("weightctl.adapters.dfs:factory", folder)
+        self.home = home
+        home.mkdir()
+        self.root.symlink_to(home)
+
+    def fingerprint(self) -> object:
+        stored = [(str(path), path.lstat().st_mtime_ns) for path in sorted(self.home.rglob("*"))]
+        return super().fingerprint(), stored
+
+
+class TestDfsOnMooseFS(TierSuite):
+    @pytest.fixture
+    def harness(self, lab: Lab, tmp_path: Path) -> TierHarness:
+        return MooseHarness(tmp_path, lab.mount / tmp_path.name)
