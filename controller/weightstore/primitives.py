@@ -118,7 +118,7 @@ async def store_all(
     Trying again is safe after a lost answer too: the tier looks first, and says NoOp where the same
     content is there and Conflict where it is another one.
     """
-    left = list(members)
+    left, again = list(members), _untried(members)
     moved_bytes = 0
     for attempt in range(hands.options.attempts):
         items = [item_of(member) for member in left]
@@ -129,12 +129,12 @@ async def store_all(
             return moved_bytes
         await _pause(hands, attempt, [outcome for _, outcome in again])
         left = [member for member, _ in again]
-    raise _given_up(tier, left[0], hands.options.attempts)
+    raise _given_up(tier, *again[0], hands.options.attempts)
 
 
 async def verify_all(tier: Tier, members: Sequence[Member], hands: Hands) -> None:
     """Read every member back from the tier and compare digests.  Raises what cannot pass."""
-    left = list(members)
+    left, again = list(members), _untried(members)
     for attempt in range(hands.options.attempts):
         outcomes = await tier.verify(left, limit=hands.limit(tier))
         again = _unfinished(tier, left, outcomes)
@@ -142,7 +142,11 @@ async def verify_all(tier: Tier, members: Sequence[Member], hands: Hands) -> Non
             return
         await _pause(hands, attempt, [outcome for _, outcome in again])
         left = [member for member, _ in again]
-    raise _given_up(tier, left[0], hands.options.attempts)
+    raise _given_up(tier, *again[0], hands.options.attempts)
+
+
+def _untried(members: Sequence[Member]) -> list[tuple[Member, Outcome]]:
+    return [(member, Unknown(detail="it was not tried")) for member in members]
 
 
 def _unfinished(
@@ -175,10 +179,11 @@ async def _pause(hands: Hands, attempt: int, outcomes: Sequence[Outcome]) -> Non
     await hands.clock.sleep(min(delay_s, BUSY_S_MAX))
 
 
-def _given_up(tier: Tier, member: Member, attempts: int) -> UnknownOutcomeError:
+def _given_up(tier: Tier, member: Member, last: Outcome, attempts: int) -> UnknownOutcomeError:
+    said = type(last).__name__ + (f": {detail}" if (detail := getattr(last, "detail", "")) else "")
     return UnknownOutcomeError(
         f"object {member.key} is not confirmed in tier {tier.profile.name}",
-        f"it did not succeed in {attempts} attempts",
+        f"it did not succeed in {attempts} attempts; the last answer was {said}",
         "see what `weightctl doctor` says of the tier, then run the same command again: it resumes",
     )
 

@@ -252,8 +252,8 @@ async def test_other_outcomes_end_the_import_with_a_reason(
 async def test_fault_that_does_not_pass_gives_up_after_bounded_tries(tmp_path: Path) -> None:
     async with rig(tmp_path) as parts:
         parts.clock.sleep = _no_wait  # type: ignore[method-assign]
-        parts.cold.faults.outcomes = [Unknown() for _ in range(1000)]
-        with pytest.raises(UnknownOutcomeError):
+        parts.cold.faults.outcomes = [Unknown(detail="no reply in 3 s") for _ in range(1000)]
+        with pytest.raises(UnknownOutcomeError, match=r"5 attempts; .* Unknown: no reply in 3 s"):
             await parts.weights.put(IDENTITY, parts.source)
         assert await parts.availability() is Availability.IMPORTING
 
