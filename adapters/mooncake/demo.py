@@ -27,16 +27,17 @@ _CONFIG = """
 [policy]
 settle_s = 1.0
 
+[mooncake]
+{connection}
+
 [[tier]]
 name = "memory"
 kind = "mooncake-memory"
-{connection}
 
 [[tier]]
 name = "ssd"
 kind = "mooncake-local-disk"
 capacity_bytes = "4GiB"
-{connection}
 """
 
 
