@@ -79,7 +79,7 @@ class Load(One):
     """
 
     folder: str
-    tensors: list[str] | None = None
+    tensors: Annotated[list[str], Field(fail_fast=True)] | None = None
     holder: str
     force: bool = False
 

@@ -198,7 +198,7 @@ def _tiers(
     where = f"configuration file {path}: tier"
     if not isinstance(tables, list) or len(_tables(tables)) < len(tables):
         raise _refused(where, "tiers are written as [[tier]], one table each", "")
-    tiers: list[TierConfig] = []
+    tiers: dict[str, TierConfig] = {}
     for number, table in enumerate(tables, 1):
         name, kind = table.get("name"), table.get("kind")
         if not isinstance(name, str) or not _TIER_NAME.fullmatch(name):
@@ -206,15 +206,15 @@ def _tiers(
             raise _refused(where, why, "")
         if not isinstance(kind, str) or not kind:
             raise _refused(f"{where} {name}", "kind, the name of its plugin, is missing", "")
-        if any(name == tier.name for tier in tiers):
+        if name in tiers:
             raise _refused(f"{where} {name}", "two tiers have this name", "")
         own = {key: value for key, value in table.items() if key not in _OF_TIER}
         options = {**families.get(kind.partition("-")[0], {}), **own}
         limits = _limits(table.get("limits", {}), f"{where} {name}: limits")
-        tiers.append(TierConfig(name=name, kind=kind, options=options, limits=limits))
+        tiers[name] = TierConfig(name=name, kind=kind, options=options, limits=limits)
     if not tiers:
         raise _refused(where, "the list is empty", "")
-    return tuple(tiers)
+    return tuple(tiers.values())
 
 
 def _limits(table: object, where: str) -> dict[str, object]:
