@@ -111,7 +111,7 @@ def decode_archive(raw: bytes) -> Archive:
             created_ms=_field(document, "createdMs", int),
         )
         validate_snapshot(archive.weights)
-    except CodecError as error:
+    except (CodecError, RecursionError) as error:
         raise _refused(str(error)) from error
     except WeightError as error:
         raise _refused(error.why) from error

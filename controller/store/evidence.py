@@ -30,6 +30,7 @@ SQL = load("evidence")
 DROPS_PER_REVISION_MAX = 100_000
 DROPS_MAX = 500_000
 _BATCH_DROPS = 256
+_TYPES = [str, str, str, str, str, str, str, int, int, int]
 _TRIM_EVERY = 64
 """The bound over all revisions is applied once in so many writes."""
 
@@ -165,6 +166,8 @@ def _values(row: EvidenceRow) -> list[object]:
 
 
 def _row_from(values: list[object]) -> EvidenceRow:
+    if [type(value) for value in values] != _TYPES:
+        raise ValueError("a row has other columns than were written")
     fields = dict(zip(EvidenceRow.__dataclass_fields__, values, strict=True))
     fields["evidence_sha256"] = bytes.fromhex(str(fields["evidence_sha256"]))
     return EvidenceRow(**fields)  # type: ignore[arg-type]
