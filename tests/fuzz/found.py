@@ -46,6 +46,8 @@ FOUND: tuple[tuple[str, str, bytes], ...] = (
     ("store-evidence", "no-rows", b"null"),
     ("store-evidence", "other-columns", b"[[1,2]]"),
     ("store-evidence", "nested", _DEEP),
+    ("store-evidence", "columns-of-other-types", json.dumps(
+        [["k", "a", "b", "c", [[]], "00", "e", 1, 2, 3]]).encode()),
     ("store-damage", "other-types", b'[1,"nof",{"b":"k"},"i","e",{"b":""},1,0]'),
     ("lock-text", "nested", _DEEP),
     ("lock-text", "endless-numbers", b'{"pid":1e400,"host":"h","startedMs":1e400}'),

@@ -1,8 +1,12 @@
 """Inputs that break parsers of any kind, tried at every target and kept out of the corpus."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 DEEP = 20_000
+PLACES_MAX = 4
+_MARK = "here it goes down"
 
 
 def hostile() -> Iterator[bytes]:
@@ -19,3 +23,35 @@ def hostile() -> Iterator[bytes]:
     yield from (b"[1e400]", b"[-1e400]", b"[NaN]", b"[Infinity]", b'{"a":1,"a":2}', b'"\\ud800"')
     yield b"a" * 100_000
     yield b"\0" * 100_000
+
+
+def nested(seeds: Sequence[bytes]) -> Iterator[bytes]:
+    """JSON seeds with one place of them nested so that reading it just succeeds, or just fails.
+
+    What looks at the value then may stand deeper in the stack than the reader did.
+    """
+    for seed in seeds:
+        try:
+            document = json.loads(seed)
+        except ValueError:
+            continue
+        for marked in _marked(document):
+            mark = json.dumps(_MARK).encode()
+            for depth in range(850, 1000):
+                yield marked.replace(mark, b"[" * depth + b"]" * depth)
+
+
+def _marked(document: Any) -> Iterator[bytes]:
+    """The document with one value after another replaced by the mark."""
+    places = list(_places(document))
+    for parent, key in places[:: max(1, len(places) // PLACES_MAX)]:
+        kept, parent[key] = parent[key], _MARK
+        yield json.dumps(document).encode()
+        parent[key] = kept
+
+
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+    if isinstance(value, dict | list):
+        for key in list(value) if isinstance(value, dict) else range(len(value)):
+            yield value, key
+            yield from _places(value[key])

@@ -289,8 +289,8 @@ TARGETS = (
                b"data_offsets", b'":{"', b"[0,8]"),
         shapes={
             "tensors": lambda n: _file({f"t{at}": _entry("U8", [1], at) for at in range(n)}, n),
-            "twice": lambda n: _file({}) + b"{" + b",".join([b'"a":1'] * n) + b"}",
-            "brackets": lambda n: struct.pack("<Q", 2 * n) + b"[]" * n,
+            "twice": lambda n: bytes(8) + b"{" + b",".join([b'"a":1'] * n) + b"}",
+            "brackets": lambda n: bytes(8) + b'{"a":[' + b"[]," * n + b"1]}",
             "dimensions": lambda n: _file({"t": _entry("U8", [1] * n, 0)}, 1),
         },
     ),

@@ -11,6 +11,7 @@ import pytest
 
 from tests.fuzz import corpus
 from tests.fuzz.found import FOUND
+from tests.fuzz.hostile import nested
 from tests.fuzz.plain import Plain
 from tests.fuzz.target import Target
 from tests.fuzz.targets import TARGETS
@@ -43,6 +44,13 @@ def tried(target: Target, raw: bytes) -> bool:
 def test_every_known_input_is_taken_or_refused_with_reasons(target: Target) -> None:
     accepted = [tried(target, raw) for raw in corpus.known(target)]
     assert any(accepted) or target.name == "tier-long-name"  # which knows none that is right
+
+
+@pytest.mark.parametrize("target", TABLE)
+def test_a_value_nested_as_deep_as_can_be_read_is_refused(target: Target) -> None:
+    if target.form in {"json", "lines"}:
+        for raw in nested(target.seeds()[-1:]):
+            tried(target, raw)
 
 
 @pytest.mark.parametrize("target", TABLE)
