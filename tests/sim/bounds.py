@@ -38,3 +38,39 @@ def settings_of(concurrency: int) -> RuntimeSettings:
         stuck_after_s=60.0,
         drain_s=5.0,
     )
+
+
+PARKED_ROUNDS = 2
+SILENCE_S = 60.0
+"""The longest pause that a silent tier is given."""
+LEASE_S = 25.0
+"""The longest lease of a simulated reader, and its erasure."""
+UNIT_S = 3.0
+"""For one unit of what is left to do: a few calls that take long, and the round that follows."""
+QUIET_ROUNDS = 3
+
+
+def liveness_s(policy: Policy, settings: RuntimeSettings, left: int) -> float:
+    """Within how long everything is at rest after the last fault, when `left` units are to do.
+
+    Each of the waits that a plan may name, one after the other, and then the work itself.
+    """
+    resync, backoff = settings.resync, settings.queue.backoff
+    waits_s = (
+        SILENCE_S,
+        LEASE_S,
+        policy.import_abandon_ms / 1000,
+        2 * policy.settle_s,
+        policy.evidence_max_age_s,
+        settings.wait_max_s,
+        PARKED_ROUNDS * settings.park_s,
+        resync.working_s,
+        2 * resync.published_s,
+        2 * backoff.max_s,  # of the queue, and of a revision that was set back
+    )
+    return sum(waits_s) + UNIT_S * left
+
+
+def rest_s(settings: RuntimeSettings) -> float:
+    """How long nothing may be written then."""
+    return QUIET_ROUNDS * settings.resync.published_s

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from tests.sim.bounds import liveness_s, rest_s
 from tests.sim.media import is_good
 from tests.sim.subjects import Subject
 from weightctl.adapters.conformance.reference import Name
@@ -26,14 +27,9 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 SILENCE_S = 90.0
-FIXED_WAITS_S = 60 + 25 + 40 + 2 * 4 + 20 + 20 + 10 + 2 * 20 + 8
-"""Silence of a tier, a lease, an abandoned import, settling, waits, parking, rounds, backoff."""
 PARKED_S = 90.0
 """A revision that is robbed of a member, or lacks room, still does what it can for the others; a
 silent tier, parking and aging evidence may keep it from that for so long."""
-STEP_S = 3.0
-REST_S = 3 * 20.0
-"""Three rounds of looking for drift."""
 ATTEMPTS_PER_COPY = 8
 PUBLISHED = (Availability.READY, Availability.DEGRADED)
 
@@ -51,14 +47,15 @@ async def come_to_rest(world: "World") -> None:
         await world.until(lambda: not _passes_since_before(world, heard_s))
     measure = Measure(world)
     world.on_change, world.on_attempt = measure.changed, measure.attempted
-    until_s = world.loop.time() + FIXED_WAITS_S + STEP_S * measure.total()
+    until_s = world.loop.time() + liveness_s(world.policy, world.settings, measure.total())
     while waiting := _unrest(world):
         if world.loop.time() > until_s:
             world.violate("convergence", "; ".join(waiting))
             return
         await asyncio.sleep(1.0)
-    await asyncio.sleep(REST_S)
-    if world.loop.time() - world.moved_s < REST_S - 2.0:
+    quiet_s = rest_s(world.settings)
+    await asyncio.sleep(quiet_s)
+    if world.loop.time() - world.moved_s < quiet_s - 2.0:
         age_s = world.loop.time() - world.moved_s
         world.violate("quiet", f"something was written {age_s:.1f} s ago, after all was at rest")
 

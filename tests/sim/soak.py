@@ -7,18 +7,25 @@ its shrunk script, and makes the exit code 1.
 import argparse
 import os
 import secrets
+import tempfile
 import time
+import warnings
 from collections import Counter
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from tests.sim.script import COMMIT, FAULTS, JOURNAL_FAULTS, generate
+from tests.sim.branches import Branches, measured, report_of
+from tests.sim.kinds import KINDS, incidents, table
+from tests.sim.script import generate
 from tests.sim.shrink import told
 from tests.sim.world import simulate
-from weightctl.controller.core.plan import Reason
+from weightctl.controller.core.plan import Reason, Verdict
 from weightctl.controller.core.records import Availability, Operation
 
 SEEDS_PER_BATCH = 20
+MEASURED_EVERY = 10
+"""One batch in so many tells which branches it took; that makes it several times slower."""
 SHOWN_MAX = 5
 
 
@@ -27,25 +34,30 @@ class Tally:
     """What a number of runs did."""
 
     runs: int = 0
-    incidents: int = 0
-    actions: int = 0
     passes: int = 0
     virtual_s: float = 0.0
     exempt: int = 0
     fired: Counter[str] = field(default_factory=Counter)
+    acted: Counter[str] = field(default_factory=Counter)
     seen: set[tuple[str, ...]] = field(default_factory=set)
     failures: list[tuple[int, str]] = field(default_factory=list)
 
     def add(self, other: "Tally") -> None:
         self.runs += other.runs
-        self.incidents += other.incidents
-        self.actions += other.actions
         self.passes += other.passes
         self.virtual_s += other.virtual_s
         self.exempt += other.exempt
         self.fired += other.fired
+        self.acted += other.acted
         self.seen |= other.seen
         self.failures += other.failures
+
+
+def run_batch(first: int, count: int, folder: Path | None) -> Tally:
+    """Simulate some seeds in a process of a soak; `folder` is where branches are written."""
+    warnings.simplefilter("error")  # a coroutine that nobody awaits is a fault
+    with measured(folder, str(first)):
+        return run_seeds(first, count)
 
 
 def run_seeds(first: int, count: int) -> Tally:
@@ -55,12 +67,11 @@ def run_seeds(first: int, count: int) -> Tally:
         script = generate(seed)
         report = simulate(script)
         tally.runs += 1
-        tally.incidents += report.incidents
-        tally.actions += report.actions.total()
         tally.passes += report.passes
         tally.virtual_s += report.virtual_s
         tally.exempt += report.exempt
         tally.fired += report.fired
+        tally.acted += report.actions
         tally.seen |= report.seen
         if report.oracle:
             tally.failures.append((seed, told(script, report)))
@@ -70,38 +81,43 @@ def run_seeds(first: int, count: int) -> Tally:
 def possible() -> set[tuple[str, ...]]:
     """The states and reasons that a history may reach."""
     published = {Availability.READY, Availability.DEGRADED}
-    states = {
+    states: set[tuple[str, ...]] = {
         ("state", availability.name, operation.name)
         for availability in Availability
         for operation in Operation
         if operation is Operation.NONE or availability in published
     }
+    states |= {("verdict", verdict.name) for verdict in Verdict}
     return states | {("reason", str(reason)) for reason in Reason}
 
 
 def never(tally: Tally) -> list[str]:
-    """Kinds of faults, states and reasons that did not occur."""
-    kinds = {f"{call}:{kind}" for call, faults in FAULTS.items() for kind in faults}
-    kinds |= {f"{COMMIT.split('.')[-1]}:{kind}" for kind in JOURNAL_FAULTS}
-    missing = kinds - set(tally.fired)
-    return sorted(missing) + sorted(" ".join(part) for part in possible() - tally.seen)
+    """Kinds of faults, incidents, states, verdicts and reasons that did not occur."""
+    kinds = [kind for kind, times in table(tally.fired, tally.acted).items() if not times]
+    missing = sorted(incidents() - set(tally.fired))
+    return kinds + missing + sorted(" ".join(part) for part in possible() - tally.seen)
 
 
 def report(tally: Tally, seconds: float) -> str:
     """One paragraph for people."""
-    rate = tally.incidents / max(seconds, 1e-9)
+    rate = tally.fired.total() / max(seconds, 1e-9)
     missing = never(tally)
+    reached = len(possible() & tally.seen)
+    kinds = sum(times > 0 for times in table(tally.fired, tally.acted).values())
+    happened = len(incidents() & set(tally.fired))
     return (
-        f"{tally.runs} histories, {tally.incidents} incidents ({rate:.0f}/s), {tally.actions}"
-        f" actions, {tally.passes} passes, {tally.virtual_s / 3600:.0f} simulated hours in"
-        f" {seconds:.0f} s; beyond any controller: {tally.exempt};"
+        f"{tally.runs} histories, {tally.fired.total()} incidents ({rate:.0f}/s),"
+        f" {tally.acted.total()} actions, {tally.passes} passes,"
+        f" {tally.virtual_s / 3600:.0f} simulated hours in {seconds:.0f} s; beyond any controller: {tally.exempt};"
         f" broken rules: {len(tally.failures)}\n"
-        f"kinds of faults: {len(tally.fired)}; never reached: {', '.join(missing) or 'nothing'}"
+        f"kinds of faults: {kinds} of {len(KINDS)}, at calls: {happened} of {len(incidents())};"
+        f" states, verdicts and reasons: {reached} of {len(possible())};"
+        f" never reached: {', '.join(missing) or 'nothing'}"
     )
 
 
-def soak(minutes: float, jobs: int, seed: int) -> int:
-    """Run until the time is over; the exit code."""
+def soak(minutes: float, jobs: int, seed: int, folder: Path | None = None) -> int:
+    """Run until the time is over; the exit code.  With a folder, branches are measured there."""
     began_s, tally, following = time.monotonic(), Tally(), seed
     print(f"first seed {seed}, {jobs} processes, {minutes:g} minutes", flush=True)
     with ProcessPoolExecutor(jobs) as pool:
@@ -109,7 +125,9 @@ def soak(minutes: float, jobs: int, seed: int) -> int:
         while True:
             over = time.monotonic() - began_s > minutes * 60
             while not over and len(running) < 2 * jobs:
-                running.add(pool.submit(run_seeds, following, SEEDS_PER_BATCH))
+                number = (following - seed) // SEEDS_PER_BATCH
+                where = None if number % MEASURED_EVERY else folder
+                running.add(pool.submit(run_batch, following, SEEDS_PER_BATCH, where))
                 following += SEEDS_PER_BATCH
             if not running:
                 break
@@ -120,7 +138,19 @@ def soak(minutes: float, jobs: int, seed: int) -> int:
                 for _, text in part.failures[: SHOWN_MAX - len(tally.failures) + 1]:
                     print(text, flush=True)
     print(report(tally, time.monotonic() - began_s))
+    if folder is not None:
+        print(told_branches(report_of(folder)))
     return 1 if tally.failures else 0
+
+
+def told_branches(found: Branches) -> str:
+    """Where the loop's and the planner's branches were not taken, the worst last."""
+    lines = [
+        f"  {name}: {taken} of {total}; not from these lines: {', '.join(map(str, missing))}"
+        for name, taken, total, missing in found.files
+        if missing
+    ]
+    return "\n".join((f"branches: {found.taken} of {found.total}", *lines))
 
 
 def main() -> int:
@@ -128,9 +158,13 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seed", type=int, default=None, help="first seed; by chance without")
+    parser.add_argument("--branches", action="store_true", help="measure branches as well")
     options = parser.parse_args()
     seed = secrets.randbelow(10**9) if options.seed is None else options.seed
-    return soak(options.minutes, options.jobs, seed)
+    if not options.branches:
+        return soak(options.minutes, options.jobs, seed)
+    with tempfile.TemporaryDirectory() as folder:
+        return soak(options.minutes, options.jobs, seed, Path(folder))
 
 
 if __name__ == "__main__":
