@@ -109,6 +109,8 @@ class Medium:
                 return
             if read_only:
                 self._uuid = self._refuse_unusable()
+                if self._uuid and self._remembered is not None:
+                    refuse_second_name(self._remembered, self._uuid)
                 return
             marker = self._read_or_make(token)
             self._uuid = marker.uuid
@@ -231,6 +233,7 @@ class Medium:
 
     def _remember(self) -> None:
         if self._remembered is not None:
+            refuse_second_name(self._remembered, self._uuid)
             write_remembered(self._remembered, self._uuid)
 
     def _refuse_unusable(self) -> str:
@@ -352,6 +355,20 @@ def read_remembered(path: Path | None) -> str:
     if not _UUID.fullmatch(uuid):
         raise ValueError(f"it holds {uuid[:80]!r}, which is no uuid")
     return uuid
+
+
+def refuse_second_name(path: Path, uuid: str) -> None:
+    """Raise ConfigError when another tier of this state directory has that medium.  OSError.
+
+    One copy of a replica would count as two, and a repair to two copies would do nothing.
+    """
+    for other in sorted(path.parent.glob(f"*{path.suffix}")):
+        if other != path and other.read_bytes().strip() == uuid.encode():
+            raise ConfigError(
+                f"the tier {path.stem!r} lies where the tier {other.stem!r} does (medium {uuid})",
+                "one copy of a replica would count as two",
+                f"give it a place of its own; if {other.stem!r} was renamed, remove {other}",
+            )
 
 
 def write_remembered(path: Path, uuid: str) -> None:

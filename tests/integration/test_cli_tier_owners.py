@@ -90,3 +90,17 @@ def test_a_copied_state_directory_has_the_same_tiers(tmp_path: Path) -> None:
     shutil.move(tmp_path / "copy", cli.state_dir)
     cli.json("evict", IDENTITY, "--wait")
     assert cli.json("doctor")["ok"]
+
+
+@pytest.mark.parametrize("kind", ["local_disk", "dfs"])
+def test_one_place_under_two_names_is_one_tier_and_its_copies_count_once(
+    tmp_path: Path, kind: str
+) -> None:
+    cli = Cli(tmp_path, ("memory", kind), extra="[policy]\ncold_copies = 2")
+    text = cli.config.read_text()
+    cli.config.write_text(
+        f'{text}\n[[tier]]\nname = "second"\nkind = "{kind}"\npath = "{tmp_path / kind}"\n'
+    )
+    cli.run("import", IDENTITY, str(cli.model))
+    assert f"lies where the tier '{kind}' does" in problem(cli, "second")
+    cli.run("repair", IDENTITY, "--wait", "--timeout", "3s", code=ExitCode.TIMEOUT)

@@ -177,3 +177,19 @@ def test_a_missing_root_is_away_while_it_runs(tmp_path: Path) -> None:
     with found.opened():
         pass
     assert found.epoch()
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_root_that_another_tier_of_this_state_directory_has_is_refused(
+    tmp_path: Path, read_only: bool
+) -> None:
+    """One copy must not count as two."""
+    entered(tmp_path)
+    second = Medium(
+        tmp_path / "root", "disk", remembered=tmp_path / "state" / "second.uuid", durable=True
+    )
+    with pytest.raises(ConfigError, match=r"'second' lies where the tier 'disk' does"):
+        second.enter(secrets.token_hex, read_only=read_only)
+    assert not (tmp_path / "state" / "second.uuid").exists()
+    (tmp_path / "state" / "disk.uuid").unlink()  # as after a renaming
+    second.enter(secrets.token_hex, read_only=read_only)

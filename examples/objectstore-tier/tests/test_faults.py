@@ -34,7 +34,7 @@ from weightctl.adapters.conformance.suite.material import (
 )
 from weightctl.controller.clock import SystemClock
 from weightctl.controller.core.observation import MemberState
-from weightctl.controller.errors import ConfigError, ReconcileError, TransientError
+from weightctl.controller.errors import ConfigError, ReconcileError, TerminalError, TransientError
 from weightctl.controller.ports import PIECE_BYTES, Done, StoreItem
 
 UNKNOWN, ABSENT, COMPLETE = MemberState.UNKNOWN, MemberState.ABSENT, MemberState.COMPLETE
@@ -185,6 +185,13 @@ async def test_a_place_that_holds_something_else_is_not_begun(harness: BucketHar
     with pytest.raises(ConfigError, match="another prefix"):
         async with harness.tier():
             pass
+    harness.server.fail("refuse")
+    async with harness.tier() as tier:
+        harness.server.fail("well")
+        with pytest.raises(TerminalError, match="another prefix"):
+            await tier.capacity()
+        assert kinds(await tier.store([item_of(MEMBER, CONTENT)], fence())) == ["Permanent"]
+        assert await states(tier, MEMBER) == [UNKNOWN]
     assert await to_thread.run_sync(harness.names) == ["somebody/elses"]
 
 
@@ -212,6 +219,16 @@ async def test_two_that_begin_one_place_at_once_have_one_epoch(harness: BucketHa
         for host in range(4):
             group.start_soon(enter, host)
     assert len(epochs) == 1
+
+
+async def test_one_place_under_two_names_is_one_tier(harness: BucketHarness) -> None:
+    async with harness.tier() as tier:
+        await store_one(tier, "payload", CONTENT)
+    for read_only in (True, False):
+        opened = context(harness.folder / "state", read_only=read_only)
+        with pytest.raises(ConfigError, match="lies where the tier 'tier' does"):
+            async with create("second", harness.options, opened):
+                pass
 
 
 async def test_a_state_directory_that_cannot_keep_the_medium_is_unknown(

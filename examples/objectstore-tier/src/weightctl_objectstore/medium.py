@@ -17,7 +17,11 @@ from typing import TypeVar
 
 from anyio import Lock, to_thread
 
-from weightctl.adapters.shared.markers import read_remembered, write_remembered
+from weightctl.adapters.shared.markers import (
+    read_remembered,
+    refuse_second_name,
+    write_remembered,
+)
 from weightctl.adapters.shared.ownership import is_foreign, refuse_foreign, tell_adopted
 from weightctl.adapters.shared.translate import error_from_os
 from weightctl.controller.errors import (
@@ -70,13 +74,20 @@ class Medium:
         self._uuid = ""
         self._learning = Lock()
 
+    async def enter(self) -> None:
+        """Set the place up where it is new.  Raises ConfigError where it cannot be, and as epoch."""
+        await self._sight()
+
     async def epoch(self) -> str:
         """The marker's uuid, now: our place is there and ours.
 
-        Raises TransientError when it is away or was never set up, ForeignMediumError when it is
-        another store's, ConfigError when it cannot be set up.
+        Raises TransientError when it is away or was never set up, TerminalError when it is another
+        store's or cannot be set up.
         """
-        return (await self._sight())[0].uuid
+        try:
+            return (await self._sight())[0].uuid
+        except ConfigError as error:  # it was away when the tier was entered
+            raise TerminalError(error.what, error.why, error.todo) from error
 
     async def admit(self, fence: Fence) -> None:
         """Let `fence` act, remembering its term in the bucket.  Raises FencedError, and as epoch.
@@ -111,8 +122,10 @@ class Medium:
         async with self._learning:
             expected = await self._expected()
             marker, e_tag = await self._settled(expected)
-            if not expected and not self._context.read_only:
-                await self._on_disk(partial(write_remembered, self._remembered, marker.uuid))
+            if not expected:
+                await self._on_disk(partial(refuse_second_name, self._remembered, marker.uuid))
+                if not self._context.read_only:
+                    await self._on_disk(partial(write_remembered, self._remembered, marker.uuid))
             self._uuid = marker.uuid
             return marker, e_tag
 

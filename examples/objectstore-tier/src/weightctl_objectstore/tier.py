@@ -93,7 +93,7 @@ class ObjectStoreTier:
     async def __aenter__(self) -> Self:
         """Set the place up where it is new.  Raises ConfigError; one that is away is no error."""
         with suppress(ReconcileError):  # until it is back, or ours, observing says why not
-            await self._medium.epoch()
+            await self._medium.enter()
             if not self._read_only:
                 await to_thread.run_sync(self._uploads.sweep)
         return self
