@@ -75,7 +75,7 @@ class Medium:
         self._learning = Lock()
 
     async def enter(self) -> None:
-        """Set the place up where it is new.  Raises ConfigError where it cannot be, and as epoch."""
+        """Set the place up where it is new.  Raises ConfigError if it cannot be, and as epoch."""
         await self._sight()
 
     async def epoch(self) -> str:
