@@ -139,10 +139,14 @@ def _plain(name: str, table: dict[str, object]) -> object:
     )
 
 
+def _of_mooncake(kind: str) -> Callable[[str, dict[str, object]], object]:
+    return lambda name, table: mooncake.parse(name, kind, table)
+
+
 _OPTIONS: dict[str, Callable[[str, dict[str, object]], object]] = {
     "local_disk": _plain,
     "dfs": _dfs,
-    **{kind: lambda name, table, kind=kind: mooncake.parse(name, kind, table) for kind in KINDS},  # type: ignore[misc]
+    **{kind: _of_mooncake(kind) for kind in KINDS},
 }
 
 

@@ -43,7 +43,8 @@ def _header_seeds() -> list[bytes]:
 
 def _parse_header(raw: bytes) -> Header:
     row = columns(raw)
-    return read_header(Connection([tuple(row)] if row else []), scratch.folder())  # type: ignore[arg-type]
+    connection: Any = Connection([tuple(row)] if row else [])
+    return read_header(connection, scratch.folder())
 
 
 def _mend_header(raw: bytes) -> bytes:
