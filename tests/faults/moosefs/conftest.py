@@ -1,4 +1,4 @@
-"""One MooseFS for all tests of this folder."""
+"""One MooseFS for all tests of this folder; each begins when all of it serves."""
 
 from collections.abc import Iterator
 
@@ -8,6 +8,12 @@ from tests.faults.moosefs.lab import Lab, laboratory
 
 
 @pytest.fixture(scope="session")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     with laboratory(tmp_path_factory.mktemp("moosefs")) as lab:
         yield lab
+
+
+@pytest.fixture
+def lab(started: Lab) -> Lab:
+    started.wait_served()
+    return started

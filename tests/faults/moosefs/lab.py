@@ -6,6 +6,7 @@ The laboratory stops when this process ends, however it ends: it waits for the e
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,7 +50,7 @@ class Lab:
             timeout=PATIENCE_S,
             check=False,
         )
-        assert done.returncode == 0, f"{verb} {words}: {done.stderr}"
+        assert done.returncode == 0, f"{verb} {words}: {done.stdout}{done.stderr}"
 
     def freeze(self, server: str) -> None:
         """Stop it where it stands: it keeps its connections and answers nothing."""
@@ -64,6 +65,17 @@ class Lab:
     def run(self, server: str) -> None:
         """Start a server that has been killed, with what it had on its disk."""
         self.send("run", server)
+
+    def wait_served(self) -> None:
+        """Wait until a chunkserver has come back to the master."""
+        until_s = time.monotonic() + PATIENCE_S
+        while os.statvfs(self.mount).f_blocks == 0:
+            assert time.monotonic() < until_s, self.log()
+            time.sleep(0.05)
+
+    def quota(self, folder: Path, size: str) -> None:
+        """Let no more than that lie in `folder`."""
+        self.send("tool", "mfssetquota", "-L", size, str(folder))
 
     def log(self) -> str:
         """What the servers and the client have said."""

@@ -6,6 +6,7 @@
 #   moosefs_lab.sh signal DIR SERVER SIGNAL   SERVER: master, chunkserver, or a mount's NAME
 #   moosefs_lab.sh run DIR SERVER             start a server that has ended
 #   moosefs_lab.sh mount DIR NAME [OPTION...] | unmount DIR NAME
+#   moosefs_lab.sh tool DIR COMMAND...        run a tool of the client, as mfssetquota
 # Needs root, /dev/fuse and network namespaces. The chunkserver refuses 127.0.0.1, hence the
 # namespace. `stop` ends everything that was started for DIR, whatever state it is in.
 set -euo pipefail
@@ -47,7 +48,7 @@ start() {
   ip netns add "$ns"
   in_ns sh -c "ip link set lo up; ip link add v0 type veth peer name v1
     ip addr add $ip/24 dev v0; ip link set v0 up; ip link set v1 up"
-  echo "10.77.0.0/24 / rw,alldirs,maproot=0" >"$dir/etc/mfsexports.cfg"
+  echo "10.77.0.0/24 / rw,alldirs,admin,maproot=0" >"$dir/etc/mfsexports.cfg"
   : >"$dir/etc/mfstopology.cfg"
   echo "$dir/hdd" >"$dir/etc/mfshdd.cfg"
   printf '%s\n' "WORKING_USER = root" "WORKING_GROUP = root" "DATA_PATH = $dir/master" \
@@ -87,6 +88,7 @@ stop) stop ;;
 signal) for pid in $(pids "$1"); do kill "-$2" "$pid"; done ;;
 run) run "$1" ;;
 mount) mount_at "$@" ;;
+tool) in_ns "$@" ;;
 unmount) umount -l "$dir/$1" ;;
 *)
   echo "unknown verb $verb" >&2
