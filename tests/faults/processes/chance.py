@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from tests.faults.processes.courses import COURSES, Life
 from tests.faults.processes.ledger import identity_of, record_of
-from tests.faults.processes.rounds import REACHED, Rounds
+from tests.faults.processes.rounds import Rounds
 from tests.faults.processes.sidecar import Asking
 from weightctl.controller.core.records import Availability
 from weightctl.controller.failpoints.points import TIER_ERRORS
@@ -69,8 +69,10 @@ class Chance:
             self._heard(life, asking.ended())
         self.sidecar.disarm()
         self.rounds.score.hits[name] += 1
-        for point, _ in REACHED.findall(self.sidecar.log()[start:]):
-            self.rounds.score.hits[point] += 1
+        reached = self.rounds.reached_since(start)
+        self.rounds.score.hits.update(point for point, _ in reached)
+        if any(action == "kill" for _, action in reached):
+            self.sidecar.await_death()
         self._mend()
 
     def _asked(self, life: Life) -> tuple[Life, Asking]:
@@ -131,7 +133,7 @@ class Chance:
     # --- afterwards -------------------------------------------------------------------------------
 
     def _mend(self) -> None:
-        if self.sidecar.dying():
+        if not self.sidecar.alive:
             self.rounds.mend()
         for life in self._lives:
             record = record_of(self.sidecar, life.identity)

@@ -9,8 +9,11 @@ from tests.faults.processes.sidecar import sidecar
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rounds]:
-    with sidecar(tmp_path_factory.mktemp("sidecar"), deadline_s=3.0) as one:
+def shared(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Rounds]:
+    deadline_s = getattr(request.module, "DEADLINE_S", 10.0)
+    with sidecar(tmp_path_factory.mktemp("sidecar"), deadline_s=deadline_s) as one:
         one.start()
         yield Rounds(one)
 

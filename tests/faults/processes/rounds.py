@@ -22,6 +22,7 @@ PASSING = {"BUSY", "NOT_READY", "STALE_GENERATION"}
 """Refusals that say: not now."""
 PATIENCE_S = 120.0
 PAUSE_S = 0.1
+IN_FLIGHT_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,10 +125,10 @@ class Rounds:
         self.sidecar.disarm()
         if asking.document is not None:
             life.told(asking.document)
-        reached = bool(REACHED.search(self.sidecar.log()[start:]))
+        reached = bool(self.reached_since(start))
         if point.action == "kill" and (reached or asking.lost):
             self.sidecar.await_death()
-            self.mend(point.course)
+            self.mend()
         self.lead(life, course)
         self.settle(life)
         if reached:
@@ -136,7 +137,16 @@ class Rounds:
             self.score.missed.append(str(point))
         return reached
 
-    def mend(self, name: str = "") -> None:
+    def reached_since(self, start: int) -> list[tuple[str, str]]:
+        """Failpoints that have acted since the log had that length, with what they did.
+
+        One that was reached just before all were disarmed may still be about to act.
+        """
+        time.sleep(IN_FLIGHT_S)
+        found: list[tuple[str, str]] = REACHED.findall(self.sidecar.log()[start:])
+        return found
+
+    def mend(self) -> None:
         """Check what the dead left, and start anew."""
         self.ledger.check_dead(self.sidecar)
         self.sidecar.start()

@@ -7,7 +7,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -172,16 +172,6 @@ class Sidecar:
         """Wait until the process has died by the SIGKILL that it was to give itself."""
         assert self.child is not None
         assert self.child.wait(PATIENCE_S) == -signal.SIGKILL, self.log()[-4000:]
-
-    def dying(self) -> bool:
-        """Whether the process is gone, or was killed and is about to be."""
-        assert self.child is not None
-        stat = Path(f"/proc/{self.child.pid}/stat")
-        with suppress(OSError):
-            if stat.read_text().rpartition(")")[2].split()[0] not in "ZX":
-                with suppress(subprocess.TimeoutExpired):
-                    self.child.wait(0.02)  # a SIGKILL to itself takes effect at once
-        return not self.alive
 
     def workers(self) -> list[int]:
         """The pids of the process's children."""
