@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from weightctl.controller.api.planning import Planning
-from weightctl.controller.api.supposing import Subject
+from weightctl.controller.api.supposing import Subject, owners
 from weightctl.controller.core.records import Availability
 from weightctl.controller.errors import require
 
@@ -77,6 +77,10 @@ class StoreRecords:
     def known_tiers(self) -> Sequence[str]:
         """Names of all tiers that the store has ever used."""
         return self._store.tier_epochs.names()
+
+    async def groups(self) -> tuple[frozenset[str], frozenset[str]]:
+        """Group ids that have an owner, and those of tombstones."""
+        return owners(self._store.records(), await self._store.directory.groups())
 
     def _subject(self, record: RevisionMetadata) -> Subject:
         return Subject(

@@ -273,6 +273,25 @@ class TierList(Document):
     items: list[TierFields]
 
 
+class OrphanFields(TypedDict):
+    """Objects of one group in one tier that nobody owns, or (no group) a tier that was not listed.
+
+    `why` begins with a stable reason: OwnerDeleted, NoOwner, NotListed.
+    """
+
+    tier: str
+    payloadGroupId: str
+    why: str
+    objects: int
+    sizeBytes: int
+
+
+class OrphanList(Document):
+    """What the tiers hold that no revision owns."""
+
+    items: list[OrphanFields]
+
+
 class LogEntryFields(TypedDict):
     """One entry of the op-log."""
 
@@ -484,6 +503,7 @@ KINDS: dict[str, type] = {
         Load,
         OplogPage,
         OplogReport,
+        OrphanList,
         Plan,
         PlanList,
         Revision,

@@ -16,6 +16,7 @@ from weightctl.controller.api.supposing import Subject, Wish, suppose
 from weightctl.controller.core.plan import StepKind
 from weightctl.controller.core.records import Availability, Operation
 from weightctl.controller.errors import WeightctlError
+from weightctl.controller.runtime.border import complaint_of
 from weightctl.controller.runtime.survey import Question, observe_and_plan
 
 if TYPE_CHECKING:
@@ -54,6 +55,9 @@ class Records(Protocol):
 
     def known_tiers(self) -> Sequence[str]:
         """Names of all tiers that the store has ever used."""
+
+    async def groups(self) -> tuple[frozenset[str], frozenset[str]]:
+        """Group ids that have an owner, and those of tombstones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +167,8 @@ def purpose(record: RevisionMetadata) -> str:
 async def _tier(tier: Tier) -> doc.TierFields:
     try:
         with anyio.fail_after(TIER_DEADLINE_S):
-            return views.tier(tier.profile, await tier.capacity(), "")
+            capacity = await tier.capacity()
+            return views.tier(tier.profile, capacity, complaint_of(tier))
     except TimeoutError:
         problem = f"no answer within {TIER_DEADLINE_S:g} s"
     except WeightctlError as error:

@@ -118,6 +118,7 @@ PARAMS: dict[str, type[BaseModel]] = {
     "explain": One,
     "tensors": One,
     "tiers": Nothing,
+    "orphans": Nothing,
     "health": Nothing,
     "evict": Change,
     "rehydrate": Change,

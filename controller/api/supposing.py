@@ -26,6 +26,18 @@ if TYPE_CHECKING:
         RevisionMetadata,
     )
 
+
+def owners(
+    records: Iterable[RevisionMetadata], listed: Iterable[str]
+) -> tuple[frozenset[str], frozenset[str]]:
+    """Group ids that a revision or a row of the directory owns, and those of tombstones."""
+    live, deleted = set(listed), set[str]()
+    for record in records:
+        gone = record.availability is Availability.DELETED
+        (deleted if gone else live).add(record.manifest.payload_group_id)
+    return frozenset(live), frozenset(deleted - live)
+
+
 TARGETS = {"evict": Residency.COLD, "rehydrate": Residency.HOT}
 
 

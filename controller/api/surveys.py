@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from weightctl.controller.api import explain as explaining
 from weightctl.controller.api import requests, views
+from weightctl.controller.api.orphans import orphan_list
 from weightctl.controller.api.planning import TIER_DEADLINE_S, tier_list
-from weightctl.controller.api.supposing import Subject, Wish, subject, subjects
+from weightctl.controller.api.supposing import Subject, Wish, owners, subject, subjects
 from weightctl.controller.core.refusals import unavailable
 from weightctl.controller.errors import WeightError
 from weightctl.controller.weightstore.layout import SCALAR
@@ -54,6 +55,10 @@ class StoredRecords:
         """Names of all tiers that the store has ever used."""
         return tuple(self._stored.tier_epochs())
 
+    async def groups(self) -> tuple[frozenset[str], frozenset[str]]:
+        """Group ids that have an owner, and those of tombstones."""
+        return owners(self._stored.state.metadata.values(), self._stored.groups())
+
     def _with_damage(self, found: Subject) -> Subject:
         group_id = found.record.manifest.payload_group_id
         return replace(found, damage=self._stored.damage(group_id))
@@ -66,6 +71,8 @@ async def survey(planning: Planning, verb: str, params: Mapping[str, Any]) -> do
         return await tier_list(planning.tiers)
     if verb == "plan":
         return await plan(planning, asked)
+    if verb == "orphans":
+        return await orphan_list(planning)
     if verb == "explain":
         return await explain(planning, asked)
     if verb == "tensors":

@@ -194,7 +194,7 @@ async def _record(app: App, identity: Identity) -> RevisionMetadata:
     return (await app.store.get(identity=identity)).metadata
 
 
-_SURVEYS = frozenset({"plan", "explain", "tensors", "tiers"})
+_SURVEYS = frozenset({"plan", "explain", "tensors", "tiers", "orphans"})
 
 _HANDLERS: dict[str, Handler] = {
     "evict": evict,

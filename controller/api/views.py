@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         Snapshot,
     )
     from weightctl.controller.core.tiers import TierCapacity, TierProfile
+    from weightctl.controller.ports import InventoryItem
     from weightctl.controller.runtime.health import Health
 
 API_VERSION: Final = "weightctl/v1"
@@ -229,6 +230,19 @@ def tier(profile: TierProfile, capacity: TierCapacity | None, problem: str) -> d
         "freeBytes": None if capacity is None else capacity.free_bytes,
         "totalBytes": None if capacity is None else capacity.total_bytes,
         "problem": problem,
+    }
+
+
+def orphan(
+    tier: str, group_id: str, why: str, items: Sequence[InventoryItem] = ()
+) -> doc.OrphanFields:
+    """A group that nobody owns; without a group it is a tier that could not be listed."""
+    return {
+        "tier": tier,
+        "payloadGroupId": group_id,
+        "why": why,
+        "objects": len(items),
+        "sizeBytes": sum(item.size_bytes for item in items),
     }
 
 

@@ -219,6 +219,7 @@ def _operation(grammar: Grammar, verb: str, about: str) -> argparse.ArgumentPars
 
 def _maintain(grammar: Grammar) -> None:
     grammar.verb("tiers", "acts:tiers", "show capacity and health of the tiers")
+    grammar.verb("orphans", "acts:orphans", "show what the tiers hold that no revision owns")
     save = grammar.verb("snapshot save", "acts:snapshot_save", "write the weight state to a file")
     _path(save, "file")
     restore = grammar.verb(

@@ -21,6 +21,11 @@ _BAD = frozenset({"DEGRADED", "lost", "FAILED", "blocked", "ABSENT"})
 _CODES = {True: "\x1b[32m", False: "\x1b[31m"}
 _HIDDEN = frozenset({"apiVersion", "kind"})
 _LABELS = {"observed": "tiersAsked"}
+_NAMING = (
+    *("leaseId", "identity", "sequence", "path", "name", "source"),
+    *("payloadGroupId", "tier", "kind"),
+)
+"""Fields that name a thing; the first that it has counts."""
 _IDENTITY_PARTS = ("tenantId", "namespace", "resourceId", "revision", "weightGeneration")
 
 
@@ -41,7 +46,7 @@ def names(document: Row) -> list[str]:
 
 
 def _name(row: Row) -> str:
-    for field in ("leaseId", "identity", "sequence", "path", "name", "source", "kind"):
+    for field in _NAMING:
         if field in row:
             return str(row[field])
     return _name(row["revision"])
@@ -186,6 +191,13 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
         ("STEPS", lambda row: str(len(row["steps"]))),
         ("MOVES", lambda row: size_text(sum(move["sizeBytes"] for move in row["transfers"]))),
         ("WAITS", lambda row: ", ".join(wait["reason"] for wait in row["waits"]) or "-"),
+    ),
+    "OrphanList": (
+        ("TIER", _of("tier")),
+        ("GROUP", _of("payloadGroupId")),
+        ("OBJECTS", _of("objects")),
+        ("SIZE", _size("sizeBytes")),
+        ("WHY", _of("why")),
     ),
     "TierList": (
         ("TIER", _of("name")),

@@ -22,7 +22,7 @@ from weightctl.controller.core.refusals import conflict, invalid, not_found
 from weightctl.controller.store.arguments import mistyped_field
 from weightctl.controller.store.group_batches import read_members_of
 from weightctl.controller.store.object_table import removed_group
-from weightctl.controller.store.rows import ObjectRow, object_problem, read_members
+from weightctl.controller.store.rows import ObjectRow, all_groups, object_problem, read_members
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -103,6 +103,10 @@ class Directory:
         if changes == self._changes and owner is not None:  # whose group it will be is not known
             self._remember(members)
         return members
+
+    async def groups(self) -> list[str]:
+        """Ids of all groups that have rows, whoever put them there."""
+        return [group_id for _, _, group_id in await self._reader.run(all_groups)]
 
     async def members_of(self, group_ids: Sequence[str]) -> list[Members]:
         """Members of many groups with one wait; the cache is used but not filled.

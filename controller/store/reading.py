@@ -23,7 +23,7 @@ from weightctl.controller.store.database import (
 )
 from weightctl.controller.store.evidence import read_epochs, read_evidence
 from weightctl.controller.store.loading import Loaded, load_state
-from weightctl.controller.store.rows import read_members
+from weightctl.controller.store.rows import all_groups, read_members
 
 if TYPE_CHECKING:
     import os
@@ -61,6 +61,10 @@ class StoredState:
         owner = self.state.groups.get(group_id)
         owning_tenant = tenant_id if owner is None else owner.tenant_id
         return read_members(self._connection, owning_tenant, group_id)
+
+    def groups(self) -> list[str]:
+        """Ids of all groups that have rows, whoever put them there."""
+        return [group_id for _, _, group_id in all_groups(self._connection)]
 
     def evidence(self, identity: Identity) -> tuple[EvidenceRow, ...]:
         """The justified drops kept for a revision, oldest first.  Raises StateDirectoryError."""

@@ -277,6 +277,7 @@ REPORTS: dict[int, Report] = {
             f"{OPERATIONS}::test_delete_sweeps_quarantined_partial_and_unknown_leftovers",
             f"{STORE}/test_damage.py::test_lost_group_never_looks_like_one_without_members",
             "tests/integration/test_durable_damage.py::test_another_copy_in_its_place_refutes_the_verdict",
+            f"{FIELD}/test_orphans.py::test_a_group_without_an_owner_is_told_and_an_owned_one_is_not",
         ),
     ),
     24: Report(
@@ -438,6 +439,8 @@ REPORTS: dict[int, Report] = {
         kind="what has lost its owner stays and raises alarms for ever",
         right="what is nobody's is swept with proof, and told where there is none",
         tests=(
+            f"{FIELD}/test_orphans.py::test_a_group_without_an_owner_is_told_and_an_owned_one_is_not",
+            f"{FIELD}/test_orphans.py::test_a_restored_state_tells_what_it_does_not_own",
             f"{OPERATIONS}::test_delete_sweeps_quarantined_partial_and_unknown_leftovers",
             f"{OPERATIONS}::test_an_abandoned_import_is_aborted_and_cleaned",
             f"{FIELD}/test_former_tier_cli.py::test_a_deletion_without_a_former_tier_is_not_done_and_says_why",

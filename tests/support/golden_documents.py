@@ -33,6 +33,7 @@ from weightctl.controller.core.refusals import not_ready
 from weightctl.controller.core.state import WeightState
 from weightctl.controller.core.tiers import Capabilities, TierCapacity, TierProfile
 from weightctl.controller.errors import CapacityError
+from weightctl.controller.ports import InventoryItem
 from weightctl.controller.store.oplog import LogEntry, LogReport
 
 NOW_MS = 1_700_000_000_000
@@ -140,6 +141,18 @@ def documents() -> list[Any]:
             "apiVersion": views.API_VERSION,
             "kind": "TierList",
             "items": [views.tier(profile, room, ""), views.tier(profile, None, "no answer")],
+        },
+        {
+            "apiVersion": views.API_VERSION,
+            "kind": "OrphanList",
+            "items": [
+                views.orphan(
+                    "nof",
+                    "weight:5a",
+                    "NoOwner: no record and no row of the directory",
+                    [InventoryItem(key="k", instance_id="1", size_bytes=9, state="complete")],
+                )
+            ],
         },
         reads.oplog_page(log, 3),
         reads.oplog_report(report),

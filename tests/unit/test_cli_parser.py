@@ -27,6 +27,7 @@ VERBS = (
     *("import", "load", "get", "list", "describe", "explain", "plan", "evict", "rehydrate"),
     *("repair", "delete", "keys", "tiers", "run", "demo", "doctor", "completion", "exit-codes"),
     "schema",
+    "orphans",
 )
 LEAVES = {
     "adapter": ("check", "new"),

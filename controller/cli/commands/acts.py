@@ -80,6 +80,12 @@ def _detailed(document: doc.Document) -> int:
     return 2 if any(found["verdict"] != "converged" for found in plans) else 0
 
 
+def orphans(args: argparse.Namespace, console: Console) -> int:
+    """Show what nobody owns; every tier is listed wholly."""
+    console.document(survey(args, console, "orphans", {}))
+    return ExitCode.OK
+
+
 def tiers(args: argparse.Namespace, console: Console) -> int:
     """Show the tiers."""
     console.document(survey(args, console, "tiers", {}))
