@@ -33,7 +33,7 @@ from weightctl.controller.core.observation import (
     unknown_observation,
 )
 from weightctl.controller.core.tiers import Capabilities, TierProfile
-from weightctl.controller.errors import ReconcileError
+from weightctl.controller.errors import ConfigError, ReconcileError
 from weightctl.controller.ports import Busy, Done, Outcome, Permanent, Retry, Unknown
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class DfsTier:
         A medium that does not answer is no error: it is UNKNOWN until it does.
         """
         kept = Path(self._context.state_dir) / "tiers" / percent_encode(self.profile.name)
-        host = await anyio.to_thread.run_sync(self._host_text, kept.with_name(f"{kept.name}.host"))
+        host = await anyio.to_thread.run_sync(self._host, kept.with_name(f"{kept.name}.host"))
         engine = {
             "path": self._options.path,
             "remembered": str(kept.with_name(f"{kept.name}.uuid")),
@@ -126,6 +126,16 @@ class DfsTier:
     async def __aexit__(self, *exc_info: object) -> None:
         """End the workers, within seconds even when the medium hangs."""
         await self._stack.aclose()
+
+    def _host(self, path: Path) -> str:
+        try:
+            return self._host_text(path)
+        except OSError as error:
+            raise ConfigError(
+                f"the dfs tier {self.profile.name!r} cannot keep what this host is called",
+                f"{error.strerror}: {error.filename or path}",
+                "make the state directory writable and give it room",
+            ) from error
 
     def _host_text(self, path: Path) -> str:
         """What instance ids of this state directory's controller begin with.

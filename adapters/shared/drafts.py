@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -89,6 +90,8 @@ def create_partial(group_fd: int, name: str) -> int:
             raise TransientError(f"{name!r} was removed as a leftover", "a race", "try again")
     except BaseException:
         os.close(fd)
+        with suppress(OSError):
+            os.unlink(name, dir_fd=group_fd)
         raise
     return fd
 

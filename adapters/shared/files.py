@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from weightctl.controller.errors import UnknownOutcomeError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -36,15 +36,17 @@ def folder(parent_fd: int, name: str) -> Iterator[int]:
         os.close(fd)
 
 
-def open_or_make_folder(parent_fd: int, name: str, *, durable: bool) -> int:
-    """Descriptor of a folder, made (durably, if asked) when it is not there."""
+def open_or_make_folder(parent_fd: int, name: str, making: Callable[[], None]) -> int:
+    """Descriptor of a folder; `making` is called before it is made where it is not there.
+
+    Raises OSError.
+    """
     try:
         return os.open(name, FOLDER_FLAGS, dir_fd=parent_fd)
     except FileNotFoundError:
+        making()
         with suppress(FileExistsError):
             os.mkdir(name, 0o755, dir_fd=parent_fd)
-        if durable:
-            os.fsync(parent_fd)
         return os.open(name, FOLDER_FLAGS, dir_fd=parent_fd)
 
 
@@ -96,18 +98,28 @@ def read_small(folder_fd: int, name: str) -> bytes | None:
 
 
 def write_small(folder_fd: int, name: str, content: bytes, *, durable: bool) -> None:
-    """Write or replace a small file as a whole.  Raises OSError."""
+    """Write or replace a small file as a whole.
+
+    Raises OSError; it may have been replaced then, and only the next sync of the folder tells.
+    """
     fresh = f"{name}.new"
     with suppress(FileNotFoundError):
         os.unlink(fresh, dir_fd=folder_fd)
-    fd = os.open(fresh, NEW_FILE_FLAGS, 0o644, dir_fd=folder_fd)
     try:
-        write_at(fd, memoryview(content), 0)
-        if durable:
-            os.fsync(fd)
-    finally:
-        os.close(fd)
-    os.rename(fresh, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
+        fd = os.open(fresh, NEW_FILE_FLAGS, 0o644, dir_fd=folder_fd)
+        try:
+            write_at(fd, memoryview(content), 0)
+            if durable:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.rename(fresh, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
+    except FileExistsError:
+        raise  # another process's draft
+    except OSError:
+        with suppress(OSError):
+            os.unlink(fresh, dir_fd=folder_fd)
+        raise
     if durable:
         os.fsync(folder_fd)
 
@@ -145,7 +157,7 @@ def write_new(folder_fd: int, name: str, content: bytes, *, fresh: str, durable:
         return False
     finally:
         os.close(fd)
-        with suppress(FileNotFoundError):
+        with suppress(OSError):  # what stays of it is in nobody's way
             os.unlink(draft, dir_fd=folder_fd)
     if durable:
         os.fsync(folder_fd)

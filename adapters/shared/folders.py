@@ -28,7 +28,7 @@ from weightctl.adapters.shared.layout import (
 from weightctl.controller.errors import TransientError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 @contextmanager
@@ -38,22 +38,29 @@ def group_folder(root_fd: int, group: str) -> Iterator[int]:
         yield group_fd
 
 
-def make_group_folder(root_fd: int, group_id: str, *, durable: bool) -> int:
-    """Descriptor of the folder of a group, made when it is not there.  Raises OSError."""
-    groups_fd = open_or_make_folder(root_fd, GROUPS, durable=durable)
+def make_group_folder(
+    root_fd: int, group_id: str, *, durable: bool, making: Callable[[], None]
+) -> int:
+    """Descriptor of the folder of a group, made when it is not there.  Raises OSError.
+
+    durable: a long group id is on the medium; making: called before a name is made, which is not on
+    the medium before its caller settles it.
+    """
+    groups_fd = open_or_make_folder(root_fd, GROUPS, making)
     try:
-        keep_text(groups_fd, group_id, durable=durable)
-        return open_or_make_folder(groups_fd, encode_text(group_id), durable=durable)
+        keep_text(groups_fd, group_id, durable=durable, making=making)
+        return open_or_make_folder(groups_fd, encode_text(group_id), making)
     finally:
         os.close(groups_fd)
 
 
-def keep_text(folder_fd: int, text: str, *, durable: bool) -> None:
+def keep_text(folder_fd: int, text: str, *, durable: bool, making: Callable[[], None]) -> None:
     """Lay down the text of a name that has to be hashed; nothing to do for others."""
     encoded = encode_text(text)
     if is_hashed(encoded):
         raw = text.encode("utf-8", "surrogateescape")
         if read_small(folder_fd, text_file(encoded)) != raw:
+            making()
             write_small(folder_fd, text_file(encoded), raw, durable=durable)
 
 

@@ -24,6 +24,7 @@ from weightctl.adapters.shared.files import (
     locked,
     make_path,
     read_small,
+    sync_folder,
     write_new,
     write_small,
 )
@@ -105,6 +106,8 @@ class Medium:
         try:
             self._uuid = read_remembered(self._remembered)
             if self._uuid:
+                if not read_only:
+                    settle_remembered(self._remembered)
                 self._refuse_unusable()
                 return
             if read_only:
@@ -128,6 +131,11 @@ class Medium:
                 f"{self._remembered} is damaged: {error}",
                 f"write the uuid of the tier's {MARKER_FILE} into it",
             ) from error
+
+    @property
+    def read_only(self) -> bool:
+        """Whether this is a dry run."""
+        return self._read_only
 
     def epoch(self) -> str:
         """Changes when this tier may have forgotten what it held."""
@@ -260,6 +268,8 @@ class Medium:
             marker = _read_marker(root_fd, self.root)
             if marker is not None:
                 self._check_kind(marker)
+                if self._durable:
+                    os.fsync(root_fd)  # who made it need not have lived to do so
                 return marker
             if foreign := _content(root_fd):
                 raise ConfigError(
@@ -355,6 +365,12 @@ def read_remembered(path: Path | None) -> str:
     if not _UUID.fullmatch(uuid):
         raise ValueError(f"it holds {uuid[:80]!r}, which is no uuid")
     return uuid
+
+
+def settle_remembered(path: Path | None) -> None:
+    """Bring the name of a file that is there to the medium, whoever wrote it.  Raises OSError."""
+    if path is not None:
+        sync_folder(path.parent)
 
 
 def refuse_second_name(path: Path, uuid: str) -> None:

@@ -1,8 +1,9 @@
 """Seeing what is there.  Layer: adapters, shared; blocking.
 
-Invariants: one fresh listing answers for a whole group; ABSENT needs the right marker, a listing
-that ran to its end and no living writer; every doubt is UNKNOWN.  Observing changes nothing, not
-even a killed writer's leftover, which counts as absent until a sweep or the next store removes it.
+Invariants: one fresh listing answers for a whole group, once it is on the medium; ABSENT needs the
+right marker, a listing that ran to its end and no living writer; every doubt is UNKNOWN.  Observing
+changes nothing, not even a killed writer's leftover, which counts as absent until a sweep or the
+next store removes it.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ def _observe(root: Root, root_fd: int, members: Members, detail: Sequence[int]) 
             claimed |= root.claimed(group)
             root.relist(group, listing)
             states = _states(root, members, listing, claimed, group_fd)
+            root.settle(group, group_fd)  # what is seen is said, so it has to stay
             details = _details(members, listing, states, detail, group_fd)
     except FileNotFoundError:
         claimed |= root.claimed(group)

@@ -162,7 +162,8 @@ def _reach_the_medium(root: Root, replica: OpenReplica) -> None:
     os.fsync(replica.fd)
     group = encode_text(replica.member.group_id)
     with root.medium.opened() as root_fd, group_folder(root_fd, group) as group_fd:
-        os.fsync(group_fd)
+        os.fsync(group_fd)  # in every case: who published it need not be of this process
+        root.settle(group, group_fd)
     os.posix_fadvise(replica.fd, 0, 0, os.POSIX_FADV_DONTNEED)
     os.posix_fadvise(replica.fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
 

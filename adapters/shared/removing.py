@@ -12,7 +12,6 @@ import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from weightctl.adapters.shared import fencing
 from weightctl.adapters.shared.drafts import remove_leftover
 from weightctl.adapters.shared.files import rename_in
 from weightctl.adapters.shared.folders import every_group, group_folder, remove_if_empty
@@ -57,9 +56,18 @@ def sweep(root: Root) -> int:
         for group, group_fd in every_group(root_fd):
             with suppress(OSError):
                 removed += _sweep_group(root, group, group_fd)
-            with root.shaping:
-                remove_if_empty(root_fd, group)
+            _tidy_away(root, root_fd, group)
     return removed
+
+
+def _tidy_away(root: Root, root_fd: int, group: str) -> None:
+    """Remove an empty folder; one that only looks empty yet would take the proof with it."""
+    with suppress(OSError):
+        with group_folder(root_fd, group) as group_fd:
+            root.settle(group, group_fd)
+        with root.shaping:
+            if remove_if_empty(root_fd, group):
+                root.removed(group)
 
 
 def _sweep_group(root: Root, group: str, group_fd: int) -> int:
@@ -69,10 +77,7 @@ def _sweep_group(root: Root, group: str, group_fd: int) -> int:
             continue
         if name.text not in root.claimed(group):
             removed += remove_leftover(group_fd, str(name)) is not None
-    if root.durable:
-        # A process that was killed between renaming and synchronising left names that are not yet
-        # on the medium; from here on they are.
-        os.fsync(group_fd)
+    root.settle(group, group_fd)  # what a process showed that was killed before it could
     return removed
 
 
@@ -84,7 +89,7 @@ def _each(root: Root, batch: Sequence[DropItem], fence: Fence, act: Act) -> list
     refused: Outcome = Unknown()
     try:
         with root.medium.opened() as root_fd:
-            fencing.admit(root_fd, fence, durable=root.durable)
+            root.admit_at(root_fd, fence)
             for indexes in by_group.values():
                 answers = _in_group(root, root_fd, [batch[index] for index in indexes], act)
                 for index, answer in zip(indexes, answers, strict=True):
@@ -99,13 +104,11 @@ def _in_group(root: Root, root_fd: int, items: Sequence[DropItem], act: Act) -> 
     try:
         with group_folder(root_fd, group) as group_fd:
             outcomes = [_answer(root, item, group_fd, act) for item in items]
-            if root.durable and any(isinstance(outcome, Done) for outcome in outcomes):
-                outcomes = _synchronised(group_fd, outcomes)
+            outcomes = _settled(root, group, group_fd, outcomes)
     except FileNotFoundError:
         return [NoOp(instance_id=item.instance_id) for item in items]
     if act is _drop_one:
-        with root.shaping:
-            remove_if_empty(root_fd, group)
+        _tidy_away(root, root_fd, group)
     return outcomes
 
 
@@ -116,12 +119,15 @@ def _answer(root: Root, item: DropItem, group_fd: int, act: Act) -> Outcome:
         return outcome_from_error(error)
 
 
-def _synchronised(group_fd: int, outcomes: list[Outcome]) -> list[Outcome]:
+def _settled(root: Root, group: str, group_fd: int, outcomes: list[Outcome]) -> list[Outcome]:
+    """The outcomes, once what they say is on the medium; also of a removal that was before."""
+    if not any(isinstance(outcome, Done | NoOp) for outcome in outcomes):
+        return outcomes
     try:
-        os.fsync(group_fd)
+        root.settle(group, group_fd)
     except OSError as error:
         lost = Unknown(detail=f"folder not synchronised: {error.strerror}")
-        return [lost if isinstance(outcome, Done) else outcome for outcome in outcomes]
+        return [lost if isinstance(one, Done | NoOp) else one for one in outcomes]
     return outcomes
 
 
@@ -156,6 +162,7 @@ def _drop_one(root: Root, item: DropItem, group_fd: int) -> Outcome:
         return Busy(detail="it is open for reading in this process")
     try:
         size_bytes = os.stat(str(name), dir_fd=group_fd, follow_symlinks=False).st_size
+        root.changing(group)
         if name.suffix != PARTIAL:
             os.unlink(str(name), dir_fd=group_fd)
         elif root.foreign(name) or remove_leftover(group_fd, str(name)) is None:
@@ -175,9 +182,11 @@ def _quarantine_one(root: Root, item: DropItem, group_fd: int) -> Outcome:
     if name.suffix == PARTIAL:
         return Busy(detail="it is being written, or a killed writer's leftover")
     hidden = name.with_suffix(QUARANTINED)
+    group = encode_text(item.member.group_id)
     try:
+        root.changing(group)
         rename_in(group_fd, str(name), str(hidden))
     except FileNotFoundError:
         return NoOp(instance_id=item.instance_id)
-    root.moved(encode_text(item.member.group_id), group_fd, gone=name, come=hidden)
+    root.moved(group, group_fd, gone=name, come=hidden)
     return Done(instance_id=item.instance_id)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from weightctl.adapters.shared import fencing
 from weightctl.adapters.shared.layout import INSTANCE_BYTES
 from weightctl.adapters.shared.listing import Hints, list_group
+from weightctl.adapters.shared.settled import GROUPS_FOLDER, ROOT_FOLDER, Settled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -57,6 +58,7 @@ class Root:
         self._lock = threading.Lock()
         self._room = room
         self._hints = Hints()
+        self._settled = Settled()
         self._claims: dict[tuple[str, str], str] = {}
         self._readers: Counter[tuple[str, str]] = Counter()
 
@@ -71,7 +73,17 @@ class Root:
     def admit(self, fence: Fence) -> None:
         """Refuse a term that is older than one served here.  Raises FencedError, OSError."""
         with self.medium.opened() as root_fd:
+            self.admit_at(root_fd, fence)
+
+    def admit_at(self, root_fd: int, fence: Fence) -> None:
+        """As `admit`, where the root is open already."""
+        if self.durable:
+            self._settled.settle_root(root_fd)  # a term may show that no sync has seen
+        try:
             fencing.admit(root_fd, fence, durable=self.durable)
+        except OSError:
+            self._settled.change(ROOT_FOLDER)
+            raise
 
     def capacity(self) -> TierCapacity:
         """Bytes used, free and in all.  Raises MediumError, OSError."""
@@ -87,6 +99,28 @@ class Root:
         """The room, locked."""
         with self._lock:
             yield self._room
+
+    # --- names: what shows and is on the medium ---
+
+    def changing(self, group: str) -> None:
+        """Note that a name in a group's folder is about to change."""
+        self._settled.change(group)
+
+    def making(self, group: str) -> None:
+        """Note that a name in a group's folder, or in one that leads to it, is about to be made."""
+        self._settled.change(ROOT_FOLDER, GROUPS_FOLDER, group)
+
+    def removed(self, group: str) -> None:
+        """Note that a group's folder is gone."""
+        self._settled.forget(group)
+
+    def settle(self, group: str, group_fd: int) -> None:
+        """Bring what a group's folder shows to the medium before it is reported.  Raises OSError.
+
+        Nothing in a dry run, which reports to nobody who acts on it.
+        """
+        if self.durable and not self.medium.read_only:
+            self._settled.settle(group, group_fd)
 
     # --- claims: keys that are being written here ---
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
-from weightctl.adapters.shared import fencing
 from weightctl.adapters.shared.drafts import Draft, create_partial, remove_leftover
 from weightctl.adapters.shared.files import rename_in
 from weightctl.adapters.shared.folders import group_folder, keep_text, make_group_folder
@@ -51,6 +51,8 @@ def standing(root: Root, members: Sequence[Member]) -> list[Outcome | None]:
             with suppress(FileNotFoundError), group_folder(root_fd, group) as group_fd:
                 names = root.names(group, group_fd, text)
                 answers[-1] = _answer_from(root, member, group_fd, names)
+                if isinstance(answers[-1], NoOp):
+                    root.settle(group, group_fd)
     return answers
 
 
@@ -98,20 +100,24 @@ def begin(root: Root, member: Member) -> Draft | Outcome:
 def _answer(root: Root, root_fd: int, member: Member) -> Outcome | None:
     group, text = encode_text(member.group_id), encode_text(member.key)
     with suppress(FileNotFoundError), group_folder(root_fd, group) as group_fd:
-        return _answer_from(root, member, group_fd, root.likely_names(group, group_fd, text))
+        answer = _answer_from(root, member, group_fd, root.likely_names(group, group_fd, text))
+        if isinstance(answer, NoOp):
+            root.settle(group, group_fd)
+        return answer
     return None
 
 
 def _open_draft(root: Root, root_fd: int, member: Member, name: StoredName) -> Draft:
-    partial_name = str(name.with_suffix(PARTIAL))
+    partial_name, group = str(name.with_suffix(PARTIAL)), encode_text(member.group_id)
     with root.accounts() as room:
         reservation = room.reserve(root_fd, partial_name, member.size_bytes)
     group_fd = -1
     try:
         with root.shaping:
-            group_fd = make_group_folder(root_fd, member.group_id, durable=root.durable)
+            making, durable = partial(root.making, group), root.durable
+            group_fd = make_group_folder(root_fd, member.group_id, durable=durable, making=making)
+            keep_text(group_fd, member.key, durable=durable, making=making)
             fd = create_partial(group_fd, partial_name)
-            keep_text(group_fd, member.key, durable=root.durable)
     except BaseException:
         if group_fd >= 0:
             os.close(group_fd)
@@ -120,7 +126,7 @@ def _open_draft(root: Root, root_fd: int, member: Member, name: StoredName) -> D
         raise
     return Draft(
         member=member,
-        group=encode_text(member.group_id),
+        group=group,
         name=name,
         group_fd=group_fd,
         fd=fd,
@@ -146,11 +152,12 @@ def publish(root: Root, draft: Draft, fence: Fence) -> None:
     Raises FencedError; MediumError or TransientError when the medium or the file has gone; OSError.
     """
     with root.medium.opened() as root_fd:
-        fencing.admit(root_fd, fence, durable=root.durable)
+        root.admit_at(root_fd, fence)
         draft.check_still_there()
         with group_folder(root_fd, draft.group) as group_fd:
             if not os.path.samestat(os.fstat(group_fd), os.fstat(draft.group_fd)):
                 raise TransientError(f"the folder of {draft.member.key!r} was replaced")
+        root.changing(draft.group)
         rename_in(draft.group_fd, draft.partial_name, str(draft.name))
 
 
@@ -163,9 +170,9 @@ def settle(root: Root, drafts: Sequence[Draft]) -> list[Outcome]:
     synced: set[str] = set()
     outcomes: list[Outcome] = []
     for draft in drafts:
-        if root.durable and draft.group not in synced | failed.keys():
+        if draft.group not in synced | failed.keys():
             try:
-                os.fsync(draft.group_fd)
+                root.settle(draft.group, draft.group_fd)
                 synced.add(draft.group)
             except OSError as error:
                 failed[draft.group] = error

@@ -84,7 +84,7 @@ async def open_directory(
         files = await to_thread.run_sync(_open_files, path, loaded)
         stack.push_async_callback(to_thread.run_sync, files.watermark.close)
         header = await writer.run(_next_term, path, loaded.header)
-        reader = await _connected(stack, connect(partial(connect_reader, path)))
+        reader = await _connected(stack, connect(partial(_open_reader, path)))
         yield OpenDirectory(
             writer=writer,
             reader=reader,
@@ -117,6 +117,13 @@ def _open_writer(path: Path) -> sqlite3.Connection:
         raise _unopenable(path, error) from error
 
 
+def _open_reader(path: Path) -> sqlite3.Connection:
+    try:
+        return connect_reader(path)
+    except BAD_FILE as error:
+        raise _unopenable(path, error) from error
+
+
 def _load(connection: sqlite3.Connection, path: Path, fresh: Header) -> Loaded:
     try:
         if not check_version(connection, path):
@@ -134,7 +141,11 @@ def _load(connection: sqlite3.Connection, path: Path, fresh: Header) -> Loaded:
 
 
 def _open_files(path: Path, loaded: Loaded) -> Files:
-    return Files(database=path, watermark=watermark.Watermark(path.parent, loaded.header.store_id))
+    try:
+        kept = watermark.Watermark(path.parent, loaded.header.store_id)
+    except OSError as error:
+        raise _unopenable(path, error) from error
+    return Files(database=path, watermark=kept)
 
 
 def _next_term(connection: sqlite3.Connection, path: Path, header: Header) -> Header:

@@ -67,6 +67,12 @@ class Fact:
 
 
 Note = Callable[[Fact], Awaitable[None]]
+Lift = Callable[[], Awaitable[bool]]
+"""Ends the fault if it was met; whether it was."""
+
+
+async def _no_fault() -> bool:
+    return False
 
 
 class Reopened(Protocol):
@@ -146,11 +152,18 @@ def item(index: int) -> StoreItem:
 
 
 class Life:
-    """One process's use of a tier; `term` grows with each process."""
+    """What processes, one after the other, do with a tier; the term grows with each.
 
-    def __init__(self, kind: Kind, folder: Path, note: Note, *, seed: int = 0) -> None:
-        self._kind, self._folder, self._note = kind, folder, note
+    lift: asked at the end of each process; when a fault was met and has ended, the very same
+    process has to bring everything to what is wanted.
+    """
+
+    def __init__(
+        self, kind: Kind, folder: Path, note: Note, *, lift: Lift = _no_fault, seed: int = 0
+    ) -> None:
+        self._kind, self._folder, self._note, self._lift = kind, folder, note, lift
         self._seed = seed
+        self.facts: list[Fact] = []
         self._term = 0
         self._known: dict[int, str] = {}
         self.problems: list[str] = []
@@ -166,6 +179,7 @@ class Life:
                 await self._store(tier, 3)
                 await self._remove(tier, 0, hide=True)
                 await self._store(tier, 0)
+                await self._recover(tier)
         await self.again()
 
     async def again(self) -> None:
@@ -175,22 +189,33 @@ class Life:
                 await self._store(tier, 4)
                 await self._remove(tier, 3)
                 await self._look(tier)
+                await self._recover(tier)
+
+    async def _recover(self, tier: Tier) -> None:
+        if await self._lift():
+            await self._settle(tier)
 
     async def converge(self) -> None:
-        """Without faults: everything becomes as wanted, in one process and a few rounds."""
+        """Without faults: everything becomes as wanted, in one fresh process and a few rounds."""
         async with self.process() as tier:
             assert tier is not None, self.problems
-            seen: dict[int, int] = {}
-            for _ in range(ATTEMPTS_MAX):
-                await self._store(tier, *sorted(WANTED))
-                await self._verify(tier, *sorted(WANTED))
-                await self._remove(tier, *sorted(set(range(len(MEMBERS))) - WANTED))
-                seen = await self._look(tier)
-                if {index for index, state in seen.items() if state == MemberState.COMPLETE} == (
-                    WANTED
-                ) and MemberState.UNKNOWN not in seen.values():
-                    return
+            await self._settle(tier)
+
+    async def _settle(self, tier: Tier) -> None:
+        seen: dict[int, int] = {}
+        unwanted = sorted(set(range(len(MEMBERS))) - WANTED)
+        for _ in range(ATTEMPTS_MAX):
+            await self._store(tier, *sorted(WANTED))
+            await self._verify(tier, *sorted(WANTED))
+            await self._remove(tier, *unwanted)
+            seen = await self._look(tier)
+            complete = {index for index, state in seen.items() if state == MemberState.COMPLETE}
+            if complete == WANTED and MemberState.UNKNOWN not in seen.values():
+                break
+        else:
             raise AssertionError(f"not converged: {seen} {self.problems}")
+        capacity = await tier.capacity()
+        assert capacity.used_bytes + capacity.free_bytes <= capacity.total_bytes
 
     @asynccontextmanager
     async def process(self) -> AsyncIterator[Tier | None]:
@@ -218,7 +243,11 @@ class Life:
     async def _say(self, what: str, index: int) -> None:
         if self._known.get(index) != what or what == "term":
             self._known[index] = what
-            await self._note(Fact(what, index))
+            await self._noted(Fact(what, index))
+
+    async def _noted(self, fact: Fact) -> None:
+        self.facts.append(fact)
+        await self._note(fact)
 
     async def _store(self, tier: Tier, *indexes: int) -> None:
         for index in indexes:
@@ -254,7 +283,7 @@ class Life:
         for index, outcome in zip(indexes, outcomes, strict=True):
             if isinstance(outcome, Done | NoOp):
                 await self._say(fact, index)
-                await self._note(Fact("term", self._term))
+                await self._noted(Fact("term", self._term))
             else:
                 self.problems.append(f"{verb} {index}: {outcome}")
 
