@@ -22,11 +22,17 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from weightctl.adapters.nof.layout import BLOCK_BYTES, HEADER_BYTES, aligned_buffer, slot_version
+from weightctl.adapters.nof.layout import (
+    BLOCK_BYTES,
+    HEADER_BYTES,
+    SLOT_OFFSETS,
+    aligned_buffer,
+    slot_version,
+)
 from weightctl.controller.errors import BusyError, ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 _BUFFERED_DIRTY_BYTES_MAX = 64 * 1024 * 1024
 """Flush after this much without direct I/O, so that no single flush outlasts a deadline."""
@@ -227,7 +233,7 @@ def new_file(path: str, size_bytes: int) -> Iterator[FileMedium]:
     """
     draft = f"{path}.new"
     with suppress(FileNotFoundError):
-        _clear_the_way(draft)
+        _clear_the_way(draft, size_bytes)
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(draft, flags, 0o600)
     medium = FileMedium(draft, descriptor, direct=False)
@@ -236,6 +242,7 @@ def new_file(path: str, size_bytes: int) -> Iterator[FileMedium]:
             raise _held(draft, "another process creates it")
         os.ftruncate(descriptor, 0)
         os.posix_fallocate(descriptor, 0, size_bytes)
+        os.fsync(descriptor)  # whatever is torn from here on lies in a draft of this size
         yield medium
         os.fsync(descriptor)
         os.link(draft, path)
@@ -245,13 +252,13 @@ def new_file(path: str, size_bytes: int) -> Iterator[FileMedium]:
         medium.close()
 
 
-def _clear_the_way(draft: str) -> None:
+def _clear_the_way(draft: str, size_bytes: int) -> None:
     """Leave what an earlier attempt left, and nothing else, under the name.  Raises ConfigError."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     leftover = FileMedium(draft, os.open(draft, flags), direct=False)
     try:
         node = leftover.node
-        if not stat.S_ISREG(node.st_mode) or not _is_leftover(leftover):
+        if not stat.S_ISREG(node.st_mode) or not _is_leftover(leftover, size_bytes):
             raise ConfigError(
                 f"{draft} is in the way of a new nof device",
                 "it was not left by an earlier attempt to make one",
@@ -263,13 +270,19 @@ def _clear_the_way(draft: str) -> None:
         leftover.close()
 
 
-def _is_leftover(medium: FileMedium) -> bool:
-    """Whether it is empty, still zero, or begins with our superblock: what an attempt makes."""
+def _is_leftover(medium: FileMedium, size_bytes: int) -> bool:
+    """Whether it is what an attempt leaves: empty, zero, with our superblock, or a torn one.
+
+    A power loss may leave any sectors of a superblock; then nothing but its two blocks is not zero,
+    in a file of the very size that is wanted.
+    """
     if medium.size_bytes < BLOCK_BYTES:
         return medium.size_bytes == 0
     first = aligned_buffer(BLOCK_BYTES)
     medium.read_into(0, first)
-    return slot_version(bytes(first)) is not None or is_blank(medium)
+    if slot_version(bytes(first)) is not None:
+        return True
+    return is_blank(medium, SLOT_OFFSETS if medium.size_bytes == size_bytes else ())
 
 
 def _sync_folder(path: str) -> None:
@@ -280,15 +293,17 @@ def _sync_folder(path: str) -> None:
         os.close(folder)
 
 
-def is_blank(medium: Medium) -> bool:
+def is_blank(medium: Medium, but: Sequence[int] = ()) -> bool:
     """Whether the first and the last MiB are zero: nothing known keeps its mark elsewhere.
 
-    Raises OSError.
+    but: offsets of blocks in the first MiB that may hold anything.  Raises OSError.
     """
     buffer = aligned_buffer(min(HEADER_BYTES, medium.size_bytes // BLOCK_BYTES * BLOCK_BYTES))
     last = (medium.size_bytes - len(buffer)) // BLOCK_BYTES * BLOCK_BYTES
     for offset in (0, last):
         medium.read_into(offset, buffer)
+        for start in but if offset == 0 else ():
+            buffer[start : start + BLOCK_BYTES] = bytes(BLOCK_BYTES)
         if any(buffer.cast("Q")):
             return False
     return True

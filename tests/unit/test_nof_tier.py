@@ -400,7 +400,15 @@ async def test_a_damaged_device_is_unknown_and_its_primitives_are_permanent(tmp_
             await tier.capacity()
 
 
-@pytest.mark.parametrize("left", [b"", bytes(5 << 20), b"WCTLNOF\0".ljust(4096, b"x")])
+TORN = (bytes(512) + b"x" * 3584).ljust(512 * 1024, b"\0") + b"y" * 4096
+"""Two superblocks of which a power loss left some sectors."""
+
+
+@pytest.mark.parametrize(
+    "left",
+    [b"", bytes(5 << 20), b"WCTLNOF\0".ljust(4096, b"x"), TORN.ljust(64 << 20, b"\0")],
+    ids=["empty", "zero", "begun", "torn"],
+)
 async def test_a_crash_while_the_file_is_made_leaves_no_half_device(
     tmp_path: Path, left: bytes
 ) -> None:
@@ -410,7 +418,11 @@ async def test_a_crash_while_the_file_is_made_leaves_no_half_device(
     assert sorted(await away(_files, tmp_path)) == ["n.img", "state"]
 
 
-@pytest.mark.parametrize("content", [b"x", b"x" * 5000, bytes(4096) + b"x" * 4096, bytes(9)])
+@pytest.mark.parametrize(
+    "content",
+    [b"x", b"x" * 5000, bytes(4096) + b"x" * 4096, bytes(9), TORN.ljust(63 << 20, b"\0")],
+    ids=["small", "other", "later", "odd", "of another size"],
+)
 async def test_a_file_of_somebody_else_is_not_used_up_for_the_device(
     tmp_path: Path, content: bytes
 ) -> None:
