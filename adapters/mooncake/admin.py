@@ -25,7 +25,12 @@ if TYPE_CHECKING:
     Entry = Mapping[str, Any]
     """What the Master says of one key."""
 
-ANSWER_BYTES_MAX = 256 * 1024 * 1024
+ANSWER_BYTES_MAX = 16 * 1024 * 1024
+"""Of an answer whose size does not follow from what was asked."""
+KEYS_BYTES_MAX = 256 * 1024 * 1024
+"""Of the list of all keys, which is plain text."""
+ENTRY_BYTES_MAX = 16 * 1024
+"""Of the answer for one key: parsed JSON takes many times its size."""
 _OK = 200
 
 
@@ -66,7 +71,7 @@ class Admin:
         problems = []
         for address in list(self._addresses):
             try:
-                body = _object(self._get(address, "/health"), address)
+                body = _object(self._get(address, "/health", ANSWER_BYTES_MAX), address)
             except TransientError as error:
                 problems.append(f"{address}: {error.why}")
                 continue
@@ -85,9 +90,9 @@ class Admin:
 
     def query(self, health: Health, keys: list[str]) -> Mapping[str, Entry]:
         """What is known of each key: an entry for every asked one.  Takes no lease."""
-        body = _object(
-            self._get(health.address, f"/batch_query_keys?keys={query_of(keys)}"), health.address
-        )
+        path = f"/batch_query_keys?keys={query_of(keys)}"
+        bytes_max = ENTRY_BYTES_MAX * (len(keys) + 1)
+        body = _object(self._get(health.address, path, bytes_max), health.address)
         data = body.get("data")
         if body.get("success") is not True or not isinstance(data, dict):
             raise _away(f"{health.address} answered {str(body)[:200]!r}")
@@ -97,12 +102,14 @@ class Admin:
 
     def all_keys(self, health: Health) -> list[str]:
         """Every key, of everybody."""
-        text = self._get(health.address, "/get_all_keys").decode("utf-8", "replace")
+        raw = self._get(health.address, "/get_all_keys", KEYS_BYTES_MAX)
+        text = raw.decode("utf-8", "replace")
         return [key for key in text.split("\n") if key]  # a key may hold what ends a line elsewhere
 
     def segments(self, health: Health) -> list[Segment]:
         """The memory segments that are mounted."""
-        body = _object(self._get(health.address, "/get_segments_detail"), health.address)
+        raw = self._get(health.address, "/get_segments_detail", ANSWER_BYTES_MAX)
+        body = _object(raw, health.address)
         try:
             return [
                 Segment(
@@ -126,14 +133,16 @@ class Admin:
                 while True:
                     idle.get_nowait().close()
 
-    def _get(self, address: str, path: str) -> bytes:
+    def _get(self, address: str, path: str, bytes_max: int) -> bytes:
         with self._connection(address) as connection:
             try:
                 connection.request("GET", path)
                 response = connection.getresponse()
-                body = response.read(ANSWER_BYTES_MAX)
+                body = response.read(bytes_max + 1)
             except (OSError, HTTPException) as error:
                 raise _away(f"{address}: {type(error).__name__}: {error}") from error
+            if len(body) > bytes_max:  # its rest is never read: the connection is closed
+                raise _away(f"{address}: its answer has over {bytes_max} bytes")
         if response.status != _OK:
             raise _away(f"{address} answered {response.status}: {body[:200]!r}")
         return body
