@@ -96,9 +96,11 @@ def _result(found: object) -> doc.Document:
 
 def _refusal(found: object) -> doc.Error:
     """What the controller says of its failure.  Raises ValueError."""
-    known = isinstance(found, dict) and all(
-        isinstance(found.get(name), str) for name in ("reason", "what", "why", "todo")
-    )
-    if not known or not isinstance(found.get("code", 0), str | None):  # type: ignore[attr-defined]
+    if (
+        not isinstance(found, dict)
+        or not all(isinstance(found.get(name), str) for name in ("reason", "what", "why", "todo"))
+        or not isinstance(found.get("code", 0), str | None)
+        or not found["what"]
+    ):
         raise ValueError("the controller's refusal has another form than is known")
     return cast("doc.Error", found)
