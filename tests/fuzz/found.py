@@ -34,6 +34,11 @@ def _superblock(total_bytes: int, half_bytes: int, host: str = "here") -> bytes:
     )
 
 
+def _wordless() -> bytes:
+    fields = ("code", "reason", "what", "why", "todo")
+    return json.dumps({"error": dict.fromkeys(fields, "")}).encode() + b"\n"
+
+
 def _answer(**data: object) -> bytes:
     return json.dumps({"success": True, "data": data}).encode()
 
@@ -72,6 +77,7 @@ FOUND: tuple[tuple[str, str, bytes], ...] = (
     ("tier-options", "more-workers-than-can-be", _options(workers=10**9)),
     ("control-reply", "progress-without-total", b'{"progress":{"stage":"evict","done":3}}\n'),
     ("control-reply", "refusal-that-is-a-number", b'{"error":7}\n'),
+    ("control-reply", "refusal-without-words", _wordless()),
     ("control-reply", "note-that-is-a-number", b'{"note":7}\n'),
     ("nof-superblock", "regions-of-no-size", _superblock(0, 256 * 1024)),
     ("nof-superblock", "regions-beyond-all-numbers", _superblock(4 * 1024 * 1024, 2**60)),

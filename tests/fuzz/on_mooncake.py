@@ -32,7 +32,7 @@ class Answering(product.Admin):
         super().__init__([_HEALTH.address], 1.0)
         self._body = body
 
-    def _get(self, address: str, path: str) -> bytes:
+    def _get(self, address: str, path: str, bytes_max: int) -> bytes:
         return self._body
 
 
