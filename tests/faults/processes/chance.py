@@ -31,6 +31,8 @@ REFUSALS = {
 }
 ALWAYS = ("evict", "rehydrate", "repair", "load", "lease acquire", "snapshot save", "delete")
 LEASE_MS = 700
+RELAPSES = 0.3
+"""Share of starts after a death that are killed in their turn."""
 
 
 class Chance:
@@ -114,7 +116,8 @@ class Chance:
         if self._rng.random() < 0.3:
             self.sidecar.arm(f"file.*:{number}=error:{self._rng.choice(['EIO', 'ENOSPC'])}")
         else:
-            self.sidecar.arm(f"tier.*:{number}=error:{self._rng.choice(TIER_ERRORS)}")
+            side = self._rng.choice(["before", "after"])
+            self.sidecar.arm(f"tier.*.{side}:{number}=error:{self._rng.choice(TIER_ERRORS)}")
 
     def _stop(self) -> None:
         self.sidecar.send(signal.SIGSTOP)
@@ -134,7 +137,8 @@ class Chance:
 
     def _mend(self) -> None:
         if not self.sidecar.alive:
-            self.rounds.mend()
+            number = self._rng.randint(1, 20)
+            self.rounds.mend(f"*:{number}=kill" if self._rng.random() < RELAPSES else "")
         for life in self._lives:
             record = record_of(self.sidecar, life.identity)
             if record is not None and record.availability is Availability.IMPORTING:

@@ -7,22 +7,25 @@ directory: revisions of earlier rounds stay, as tombstones or alive, and are che
 import re
 import time
 from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from tests.faults.processes.courses import COURSES, Course, Life
 from tests.faults.processes.ledger import Ledger, identity_of, record_of
-from tests.faults.processes.sidecar import Asking, Sidecar
+from tests.faults.processes.sidecar import Asking, Died, Sidecar
 from weightctl.controller.api.client import RemoteError
 from weightctl.controller.core.records import Availability
 
 LOGGED = re.compile(r"failpoint (\S+): log")
-REACHED = re.compile(r"failpoint (\S+): (kill|stop|kill-children|error)")
+REACHED = re.compile(r"failpoint (\S+): (kill|stop|kill-children|error)$", re.MULTILINE)
 PASSING = {"BUSY", "NOT_READY", "STALE_GENERATION"}
 """Refusals that say: not now."""
 PATIENCE_S = 120.0
 PAUSE_S = 0.1
 IN_FLIGHT_S = 0.05
+RELAPSE_S = 0.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,10 +149,27 @@ class Rounds:
         found: list[tuple[str, str]] = REACHED.findall(self.sidecar.log()[start:])
         return found
 
-    def mend(self) -> None:
-        """Check what the dead left, and start anew."""
+    def mend(self, relapse: str = "") -> None:
+        """Check what the dead left, and start anew; `relapse`: the first start is armed so."""
         self.ledger.check_dead(self.sidecar)
-        self.sidecar.start()
+        if relapse:
+            self._relapse(relapse)
+        if not self.sidecar.alive:
+            self.sidecar.start()
+
+    def _relapse(self, armed: str) -> None:
+        """A start that may be killed in its turn, while it opens or while it mends."""
+        start = len(self.sidecar.log())
+        self.sidecar.arm(armed)
+        with suppress(Died):
+            self.sidecar.start()
+            time.sleep(RELAPSE_S)
+        self.sidecar.disarm()
+        reached = self.reached_since(start)
+        self.score.hits.update(f"start: {name}" for name, _ in reached)
+        if reached:
+            self.sidecar.await_death()
+            self.ledger.check_dead(self.sidecar)
 
     def settle(self, *lives: Life) -> None:
         """Wait until nothing is left to do, then check everything."""
@@ -168,18 +188,32 @@ class Rounds:
 
 
 def enumerated(
-    rounds: Rounds, courses: tuple[str, ...] = tuple(COURSES), *, most: int = 3
+    rounds: Rounds,
+    courses: tuple[str, ...] = tuple(COURSES),
+    *,
+    most: int = 3,
+    act: Callable[[str], str] = lambda _: "kill",
 ) -> list[Point]:
-    """Every failpoint that each course reaches, each time up to `most`, as points to be killed at.
+    """Every failpoint that each course reaches, each time up to `most`, with what is to happen.
 
     Points of all courses are dealt out in turn, so that one life serves a point of each course.
     """
     columns = [
         [
-            Point(course=name, name=reached, number=number)
+            Point(course=name, name=reached, number=number, action=act(reached))
             for reached, count in rounds.reached(name).items()
             for number in range(1, min(count, most) + 1)
+            if act(reached)
         ]
         for name in courses
     ]
     return [point for row in zip_longest(*columns) for point in row if point is not None]
+
+
+def failing(name: str) -> str:
+    """The error that a failpoint can tell: not done before it, perhaps done after it."""
+    if name.startswith("file."):
+        return "error:ENOSPC"
+    if name.startswith("tier.") and not name.endswith(".piece"):
+        return "error:unknown" if name.endswith(".after") else "error:transient"
+    return ""

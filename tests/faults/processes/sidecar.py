@@ -70,6 +70,7 @@ class Sidecar:
         self.tensors: Tensors = random_tensors(rows=256)
         self.child: subprocess.Popen[bytes] | None = None
         self.starts = 0
+        self._ready_before = 0
         self._points = folder / "failpoints"
         folder.mkdir(parents=True, exist_ok=True)
         write_model(self.model, self.tensors)
@@ -128,13 +129,14 @@ class Sidecar:
 
     def start(self) -> None:
         """`weightctl run`, until it answers."""
+        self._ready_before = self.log().count(READY)
         self.child = self.popen(self.command("run"))
         self.starts += 1
         self.wait(self._answers, "it does not start")
 
     def _answers(self) -> bool:
         assert self.child is not None
-        if self.log().count(READY) < self.starts:  # a stopped one would be reached, too
+        if self.log().count(READY) == self._ready_before:  # a stopped one would be reached, too
             self._must_run()
             return False
         connection = client.connect(str(self.state_dir))

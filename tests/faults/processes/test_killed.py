@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.processes.chance import Chance
+from tests.faults.processes.courses import COURSES
 from tests.faults.processes.rounds import Point, Rounds, enumerated
 from tests.faults.processes.sidecar import sidecar
 
@@ -64,6 +65,20 @@ def test_nothing_is_lost_and_everything_mends_after_a_kill(
 ) -> None:
     name, _, number = place.partition(":")
     assert rounds.hit(Point(course=course, name=name, number=int(number or 1)))
+
+
+@pytest.mark.parametrize(
+    "armed", ["journal.term.before=kill", "journal.term.after=kill", "tier.*.observe.after:2=kill"]
+)
+def test_a_start_that_is_killed_in_its_turn_leaves_it_to_the_next(
+    rounds: Rounds, armed: str
+) -> None:
+    life = rounds.led_up_to("repair")
+    rounds.sidecar.ask("evict", identity=life.identity)
+    rounds.sidecar.kill()
+    rounds.mend(armed)
+    rounds.settle(life)
+    rounds.lead(life, COURSES["delete"])
 
 
 def test_rounds_by_chance_lose_nothing(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tests.faults.processes.chance import Chance
-from tests.faults.processes.rounds import Point, Rounds, enumerated
+from tests.faults.processes.rounds import Point, Rounds, enumerated, failing
 from tests.faults.processes.sidecar import FOUR, OVER_DFS, OVER_NOF, sidecar
 
 Doing = tuple[str, Callable[[Rounds], object]]
@@ -62,12 +62,14 @@ class Torture:
         self.over(FOUR, doings, deadline_s=1.0)
 
     def points(self, tiers: tuple[str, ...], most: int) -> list[Point]:
+        """All kills, then all errors once."""
         with (
             tempfile.TemporaryDirectory(prefix="weightctl-torture-") as folder,
             sidecar(Path(folder), tiers) as one,
         ):
             one.start()
-            return enumerated(Rounds(one), most=most)
+            rounds = Rounds(one)
+            return enumerated(rounds, most=most) + enumerated(rounds, most=1, act=failing)
 
     def _some(self, tiers: tuple[str, ...], left: Iterable[Doing], deadline_s: float) -> bool:
         """Rounds until one fails or none is left; False when none is left."""
