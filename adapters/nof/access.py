@@ -25,7 +25,7 @@ from weightctl.adapters.nof.opening import (
 )
 from weightctl.adapters.nof.paths import path_problem
 from weightctl.adapters.nof.writer import read_catalog
-from weightctl.adapters.shared.markers import read_remembered, write_remembered
+from weightctl.adapters.shared.markers import read_remembered, settle_remembered, write_remembered
 from weightctl.adapters.shared.translate import error_from_os
 from weightctl.controller.errors import BusyError, ConfigError, TerminalError, TransientError
 from weightctl.controller.ports import NOT_SET_UP, SET_UP_BY_USE
@@ -162,6 +162,8 @@ class DeviceAccess:
             )
             if options.remembered and not wanted:
                 write_remembered(Path(options.remembered), device.uuid)
+            elif options.remembered:
+                settle_remembered(Path(options.remembered))
             return device
         except BaseException:
             medium.close()

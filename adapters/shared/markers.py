@@ -106,7 +106,7 @@ class Medium:
         try:
             self._uuid = read_remembered(self._remembered)
             if self._uuid:
-                if not read_only:
+                if self._remembered is not None and not read_only:
                     settle_remembered(self._remembered)
                 self._refuse_unusable()
                 return
@@ -367,10 +367,9 @@ def read_remembered(path: Path | None) -> str:
     return uuid
 
 
-def settle_remembered(path: Path | None) -> None:
+def settle_remembered(path: Path) -> None:
     """Bring the name of a file that is there to the medium, whoever wrote it.  Raises OSError."""
-    if path is not None:
-        sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def refuse_second_name(path: Path, uuid: str) -> None:

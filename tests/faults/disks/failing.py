@@ -12,12 +12,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from anyio import to_thread
 
 from tests.faults.disks import replicas
 from tests.faults.disks.power import lose_power
-from tests.faults.disks.recording import note_to
+from tests.faults.disks.recording import Note, note_to
 from tests.support.fuse.disk import Change
 from tests.support.fuse.faults import Fault
 from tests.support.fuse.mounted import Lab
@@ -43,6 +44,36 @@ class Failures:
         assert self.lives
         found = "\n".join(f"{where}: {what}" for what, where in self.found.items())
         assert not found, f"{self}\n{found}"
+
+
+class Trouble(Protocol):
+    """Something that goes wrong with a disk, from `begin` until `end`; blocking."""
+
+    def begin(self) -> None:
+        """From now on."""
+
+    def met(self) -> list[str]:
+        """What it has met, empty for nothing."""
+
+    def end(self) -> None:
+        """No longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failing:
+    """A fault of a mounted disk."""
+
+    lab: Lab
+    fault: Fault
+
+    def begin(self) -> None:
+        self.lab.arm(self.fault)
+
+    def met(self) -> list[str]:
+        return self.lab.met()
+
+    def end(self) -> None:
+        self.lab.arm(None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +108,8 @@ def fail_each(
     for fault in faults:
         with fresh_folder(subject.lab, subject.disk, f"run{failures.lives}") as folder:
             try:
-                met = asyncio.run(_one(subject, folder, fault))
+                trouble = Failing(subject.lab, fault)
+                met = asyncio.run(live_through(subject.kind, folder, trouble, note_to(subject.lab)))
                 if lose_power_every:
                     _lose_power(subject, folder, failures, lose_power_every)
             except Exception as error:  # noqa: BLE001 - whatever leaves a tier is a failure
@@ -94,26 +126,32 @@ def fail_each(
     return failures
 
 
-async def _one(subject: Subject, folder: Path, fault: Fault) -> list[str]:
-    lab = subject.lab
+async def _to_nobody(_: object) -> None:
+    return
+
+
+async def live_through(
+    kind: replicas.Kind, folder: Path, trouble: Trouble, note: Note = _to_nobody
+) -> list[str]:
+    """One life of a tier with that trouble, and all that has to be true after it; what it met."""
     met: list[str] = []
 
     async def lift() -> bool:
         if met:
             return False
-        met.extend(await to_thread.run_sync(lab.met))
+        met.extend(await to_thread.run_sync(trouble.met))
         if met:
-            await to_thread.run_sync(lab.arm, None)
+            await to_thread.run_sync(trouble.end)
         return bool(met)
 
-    life = replicas.Life(subject.kind, folder, note_to(lab), lift=lift)
-    await to_thread.run_sync(lab.arm, fault)
+    life = replicas.Life(kind, folder, note, lift=lift)
+    await to_thread.run_sync(trouble.begin)
     await life.run()
     await lift()
-    await to_thread.run_sync(lab.arm, None)
-    await to_thread.run_sync(replicas.judge, subject.kind, folder, list(life.facts))
+    await to_thread.run_sync(trouble.end)
+    await to_thread.run_sync(replicas.judge, kind, folder, list(life.facts))
     await life.converge()
-    await to_thread.run_sync(replicas.judge, subject.kind, folder, list(life.facts))
+    await to_thread.run_sync(replicas.judge, kind, folder, list(life.facts))
     left = await to_thread.run_sync(lambda: list(_leftovers(folder)))
     assert not left, f"left behind: {left}; {life.problems}"
     return met

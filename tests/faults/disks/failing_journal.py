@@ -15,7 +15,7 @@ from pathlib import Path
 from anyio import to_thread
 
 from tests.faults.disks import journal
-from tests.faults.disks.failing import NEVER, Failures, fresh_folder
+from tests.faults.disks.failing import NEVER, Failing, Failures, Trouble, fresh_folder
 from tests.faults.disks.journal import Picture
 from tests.support.fuse.faults import Fault
 from tests.support.fuse.mounted import Lab
@@ -49,7 +49,7 @@ def fail_each(
     for fault in faults:
         with fresh_folder(lab, disk, f"run{failures.lives}") as folder:
             try:
-                met = asyncio.run(_one(lab, folder, fault, pictures))
+                met = asyncio.run(live_through(folder, Failing(lab, fault), pictures))
             except Exception as error:  # noqa: BLE001 - whatever leaves the store is a failure
                 met = lab.met() or ["?"]
                 problem = f"{type(error).__name__}: {error}".replace("\n", "; ")
@@ -70,16 +70,17 @@ def count_operations(lab: Lab, disk: Path, ops: frozenset[int]) -> int:
         return lab.arm(None)
 
 
-async def _one(lab: Lab, folder: Path, fault: Fault, pictures: Sequence[Picture]) -> list[str]:
+async def live_through(folder: Path, trouble: Trouble, pictures: Sequence[Picture]) -> list[str]:
+    """One life with that trouble, and all that has to be true after it; what it met."""
     acknowledged: list[Picture] = []
     met: list[str] = []
     refusal: Exception | None = None
 
     async def lift() -> None:
-        met.extend(await to_thread.run_sync(lab.met))
-        await to_thread.run_sync(lab.arm, None)
+        met.extend(await to_thread.run_sync(trouble.met))
+        await to_thread.run_sync(trouble.end)
 
-    await to_thread.run_sync(lab.arm, fault)
+    await to_thread.run_sync(trouble.begin)
     try:
         await _walk(folder, acknowledged, lift)
     except (WeightError, StateDirectoryError) as error:

@@ -13,6 +13,8 @@ from tests.faults.disks.power import Judge
 from tests.support.fuse.disk import Change
 from tests.support.fuse.mounted import Lab, mounted
 
+Note = Callable[[object], Awaitable[None]]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
@@ -22,7 +24,7 @@ class Recording:
     judge: Judge
 
 
-def note_to(lab: Lab) -> Callable[[object], Awaitable[None]]:
+def note_to(lab: Lab) -> Note:
     """Put facts into the log, in their place among the operations."""
 
     async def note(fact: object) -> None:

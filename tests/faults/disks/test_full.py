@@ -1,0 +1,95 @@
+"""A file system that is full, and one that was made read-only: real ones, small.
+
+The room that is left grows page by page, so each write in turn is the one that does not fit.  All
+is said clearly, nothing is lost, and once there is room everything becomes as wanted, in the same
+process.  That a room check lets a write begin which then does not fit is tried in
+test_every_failure.py ("no room from then on").
+"""
+
+import asyncio
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.faults.disks.failing import live_through
+from tests.faults.disks.failing_journal import live_through as journal_lives_through
+from tests.faults.disks.failing_journal import undisturbed
+from tests.faults.disks.journal import Picture, short_limits
+from tests.faults.disks.kinds import KINDS
+from tests.support.mounts import ram, remount
+
+PAGE_BYTES = 4096
+TIER_PAGES = (0, 1, 3, 7, 20)
+JOURNAL_PAGES = range(0, 60, 3)
+SIZES = {"local_disk": 2 << 20, "dfs": 2 << 20, "nof": 12 << 20}
+
+
+@dataclass(frozen=True, slots=True)
+class Ballast:
+    """Fills a file system but for some bytes; the room is there again at the end."""
+
+    root: Path
+    free_bytes: int
+
+    def begin(self) -> None:
+        room = os.statvfs(self.root)
+        size = max(0, room.f_bavail * room.f_frsize - self.free_bytes)
+        with (self.root / "ballast").open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, size or 1)
+
+    def met(self) -> list[str]:
+        return ["full"]
+
+    def end(self) -> None:
+        (self.root / "ballast").unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOnly:
+    """A file system that refuses every change."""
+
+    root: Path
+
+    def begin(self) -> None:
+        remount(self.root, read_only=True)
+
+    def met(self) -> list[str]:
+        return ["read-only"]
+
+    def end(self) -> None:
+        remount(self.root, read_only=False)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_full_file_system_costs_a_tier_nothing_but_time(name: str, tmp_path: Path) -> None:
+    for pages in TIER_PAGES:
+        with ram(tmp_path / f"{pages}", SIZES[name]) as root:
+            (root / "life").mkdir()
+            trouble = Ballast(root, pages * PAGE_BYTES)
+            assert asyncio.run(live_through(KINDS[name], root / "life", trouble))
+
+
+@pytest.mark.parametrize("name", ["local_disk", "dfs"])
+def test_a_file_system_that_is_read_only_for_a_while_costs_a_tier_nothing_but_time(
+    name: str, tmp_path: Path
+) -> None:
+    with ram(tmp_path / "ram", SIZES[name]) as root:
+        assert asyncio.run(live_through(KINDS[name], root / "life", ReadOnly(root)))
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Iterator[Sequence[Picture]]:
+    with short_limits():
+        yield asyncio.run(undisturbed(tmp_path / "undisturbed"))
+
+
+def test_a_full_file_system_stops_the_journal_and_spoils_nothing(
+    tmp_path: Path, pictures: Sequence[Picture]
+) -> None:
+    for pages in JOURNAL_PAGES:
+        with ram(tmp_path / f"{pages}", 2 << 20) as root:
+            trouble = Ballast(root, pages * PAGE_BYTES)
+            assert asyncio.run(journal_lives_through(root, trouble, pictures))
