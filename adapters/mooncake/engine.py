@@ -108,6 +108,20 @@ class Engine:
         code: int = answer[0][0][0]
         return code
 
+    def digest_in_memory(self, key: str, size_bytes: int) -> tuple[int, bytes]:
+        """SHA-256 of a MEMORY replica, read range by range; (a negative code or the count, digest).
+
+        Each range takes a lease of its own, so that a lease need not last for the whole object.
+        """
+        digest = hashlib.sha256()
+        for offset in range(0, size_bytes, len(self._buffer)):
+            wanted = min(len(self._buffer), size_bytes - offset)
+            code = self.read(key, offset, wanted)
+            if code != wanted:
+                return code, b""
+            digest.update(self._buffer[:wanted])
+        return size_bytes, digest.digest()
+
     def fetch(self, key: str, size_bytes: int) -> int:
         """Read a whole object, from any replica, and hold it; a negative code, or the count."""
         self.let_go()

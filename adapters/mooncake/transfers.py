@@ -123,6 +123,10 @@ async def digest_of(
     async with connection.reader() as worker:
         worker.at_end(Engine.let_go)
         connection.note_lease(key)
+        code, digest = await worker.call(Engine.digest_in_memory, key, size_bytes)
+        if code == size_bytes:
+            connection.note_lease(key)
+            return digest
         code = await worker.call(Engine.fetch, key, size_bytes)
         connection.note_lease(key)
         if code != size_bytes:
