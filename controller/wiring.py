@@ -18,6 +18,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import anyio
+
 from weightctl.controller.api import surveys
 from weightctl.controller.api.app import App
 from weightctl.controller.api.planning import Planning, tier_list
@@ -28,6 +30,8 @@ from weightctl.controller.core.tiers import TierProfile, refusal_of
 from weightctl.controller.errors import ConfigError, StateDirectoryError, WeightctlError
 from weightctl.controller.ports import TierContext
 from weightctl.controller.runtime.admission import TierLimits
+from weightctl.controller.runtime.answers import shown
+from weightctl.controller.runtime.border import METHODS, BorderedTier
 from weightctl.controller.runtime.controller import Controller
 from weightctl.controller.runtime.limits import TokenBucket
 from weightctl.controller.runtime.observer import ObserverOptions
@@ -103,7 +107,15 @@ async def open_tiers(
     plugins = {point.name: point for point in entry_points(group=TIER_GROUP)}
     built = [seam(_build(tier, plugins, context)) for tier in config.tiers]
     async with AsyncExitStack() as stack:
-        yield tuple([await _enter(tier, stack) for tier in built])
+        entered: dict[str, Tier] = {}
+
+        async def enter(tier: Tier) -> None:
+            entered[tier.profile.name] = await _enter(tier, stack)
+
+        async with anyio.create_task_group() as group:  # one that hangs delays no other
+            for tier in built:
+                group.start_soon(enter, tier)
+        yield tuple(entered[tier.profile.name] for tier in built)
 
 
 def _build(tier: TierConfig, plugins: dict[str, EntryPoint], context: TierContext) -> Tier:
@@ -115,22 +127,36 @@ def _build(tier: TierConfig, plugins: dict[str, EntryPoint], context: TierContex
             f"{ConfigError.reason}: no plugin is called {tier.kind!r}",
             f"did you mean {near[0]}?" if near else "install the package that brings it",
         )
+    unknown = TierProfile(name=tier.name, kind=tier.kind, hot=False)
     try:
         factory = cast("TierFactory", point.load())
         made = factory(tier.name, tier.options, context)
         profile = made.profile
     except WeightctlError:
         raise
-    except Exception as error:  # noqa: BLE001 - foreign code; its faults must not end the others
-        profile = TierProfile(name=tier.name, kind=tier.kind, hot=False)
-        return _silent(profile, f"plugin {point.value}: {error!r}")
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - foreign code, which may even try to exit
+        return _silent(unknown, f"plugin {point.value}: {shown(error)}")
+    if flaw := _flaw(made, profile, tier.name):
+        return _silent(unknown, f"plugin {point.value}: {flaw}")
     if refusal := refusal_of(profile.api_version):
         raise ConfigError(
             f"tier {tier.name}",
             f"{ConfigError.reason}: plugin {point.value}: {refusal}",
             "install the plugin's version for this weightctl, or the weightctl that it needs",
         )
-    return made
+    return BorderedTier(made, profile, context.clock)
+
+
+def _flaw(made: Tier, profile: object, name: str) -> str:
+    """Why what a plugin's factory made is no tier; empty when it is one."""
+    if not isinstance(profile, TierProfile):
+        return f"its profile is a {type(profile).__name__}, not a TierProfile"
+    if profile.name != name:
+        return f"it calls itself {shown(profile.name)}, not {name}"
+    missing = [method for method in METHODS if not callable(getattr(made, method, None))]
+    return f"it has no {', '.join(missing)}" if missing else ""
 
 
 async def _enter(tier: Tier, stack: AsyncExitStack) -> Tier:
@@ -139,8 +165,6 @@ async def _enter(tier: Tier, stack: AsyncExitStack) -> Tier:
         return await stack.enter_async_context(tier)
     except WeightctlError as error:
         problem = "; ".join(part for part in (error.what, error.why, error.todo) if part)
-    except Exception as error:  # noqa: BLE001 - foreign code; its faults must not end the others
-        problem = repr(error)
     return _silent(profile, problem)
 
 

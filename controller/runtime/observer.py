@@ -25,6 +25,7 @@ from weightctl.controller.core.policy import Policy
 from weightctl.controller.core.tiers import TierCapacity
 from weightctl.controller.errors import InvariantViolationError, WeightctlError
 from weightctl.controller.ports import Clock, InventoryItem, Tier
+from weightctl.controller.runtime.border import complaint_of
 from weightctl.controller.runtime.evidence import EvidenceBook
 from weightctl.controller.runtime.settling import SettleGate
 from weightctl.controller.runtime.timer import Timer
@@ -115,8 +116,8 @@ class Observer:
         return {name: line.tier for name, line in self._lines.items()}
 
     def problems(self) -> Mapping[str, str]:
-        """By tier: why its last answer was none; empty text for one that answers."""
-        return {name: line.problem for name, line in self._lines.items()}
+        """By tier: why its last answer was none, or what it did wrong; empty when all is well."""
+        return {name: line.problem or complaint_of(line.tier) for name, line in self._lines.items()}
 
     async def observe(
         self,

@@ -112,7 +112,8 @@ class TierHarness:
         argv = [sys.executable, "-m", name, self.factory, dumps(self.filled())]
         argv += [str(self.folder), member.group_id, member.key]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        with subprocess.Popen(argv, stdout=subprocess.PIPE, env=environment) as child:  # noqa: S603 - ourselves
+        piped = subprocess.PIPE
+        with subprocess.Popen(argv, stdout=piped, env=environment) as child:  # noqa: S603 - ours
             assert child.stdout is not None
             assert child.stdout.readline() == b"halfway\n"
             child.send_signal(signal.SIGKILL)

@@ -55,7 +55,8 @@ class Watch:
     def sample(self) -> None:
         """In a thread of its own: keep where a long turn is."""
         while not self._over.wait(_SAMPLE_S):
-            if self._since_s is not None and (frame := sys._current_frames().get(self._thread)):  # noqa: SLF001 - the documented way to another thread's stack
+            frames = sys._current_frames()  # noqa: SLF001 - documented; the only way to them
+            if self._since_s is not None and (frame := frames.get(self._thread)):
                 self._seen = _place(traceback.extract_stack(frame))
 
     def end(self) -> None:

@@ -86,7 +86,9 @@ def _plugins() -> Iterator[Check]:
     for point in sorted(entry_points(group=TIER_GROUP), key=lambda found: found.name):
         try:
             point.load()
-        except Exception as error:  # noqa: BLE001 - foreign code; the check is about its faults
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - foreign code; the check is about its faults
             todo = "mend or remove the package that brings it; other tiers are not affected"
             yield _bad(f"plugin {point.name}", f"{point.value}: {error!r}", todo)
         else:

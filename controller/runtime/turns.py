@@ -1,0 +1,133 @@
+"""Drives foreign code turn by turn.  Layer: runtime; knows nothing of the domain.
+
+A coroutine of a plugin runs in the task of whoever awaits it, so what it does to that task it does
+to us.  Driven by turns it cannot: how long each turn holds the loop is known, a cancellation that
+it raises by itself is told from one that was asked for, and one that it swallows is not waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import CancelledError
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Generator
+
+    from weightctl.controller.ports import Clock
+
+T = TypeVar("T")
+
+GRACE_S = 5.0
+"""How long a cancelled call may clean up before it is left where it is."""
+
+_left: list[object] = []
+"""Kept for good: to close what ignores its end would raise somewhere else."""
+
+
+class SelfCancelledError(Exception):
+    """The code raised a cancellation that nobody had asked for."""
+
+
+class OverdueError(Exception):
+    """It did not end within its limit; whoever asked may have been unable to cancel it."""
+
+
+class Turns(Generic[T]):
+    """Awaits `work` for at most `limit_s`, from its first wait on.
+
+    held: hears how long each turn took, in seconds.  left: hears that the work was cancelled, did
+    not end within `GRACE_S` and is not driven any more.  A caller's deadline does not reach code
+    that shields itself from it; the limit does.
+    """
+
+    def __init__(
+        self,
+        work: Awaitable[T],
+        *,
+        clock: Clock,
+        limit_s: float,
+        held: Callable[[float], None],
+        left: Callable[[], None],
+    ) -> None:
+        self._work = work
+        self._clock = clock
+        self._limit_s = limit_s
+        self._held = held
+        self._left = left
+        self._alarm: asyncio.TimerHandle | None = None
+        self._rung = 0
+        """Cancellations of our own that the task has not been told were over."""
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        inner: Any = self._work.__await__()
+        given: Any = None
+        thrown: BaseException | None = None
+        cancelled: BaseException | None = None
+        overdue = False
+        try:
+            while True:
+                began_s = self._clock.monotonic_s()
+                try:
+                    wanted = _turn(inner, given, thrown)
+                except StopIteration as done:
+                    return done.value  # type: ignore[no-any-return]
+                except CancelledError as error:
+                    if overdue:
+                        raise OverdueError from error
+                    if cancelled is None and not _is_cancelled():
+                        raise SelfCancelledError from error
+                    raise
+                finally:
+                    self._held(self._clock.monotonic_s() - began_s)
+                given, thrown = None, None
+                if self._alarm is None:
+                    self._arm(self._limit_s)
+                try:
+                    given = yield wanted
+                except CancelledError as error:
+                    thrown = error
+                    if cancelled is None:
+                        cancelled, overdue = error, self._rung > 0
+                        self._arm(GRACE_S)
+                    elif self._rung > overdue:
+                        _left.append(inner)
+                        self._left()
+                        raise OverdueError if overdue else cancelled from None
+                except BaseException as error:  # noqa: BLE001 - it is the inner one's to handle
+                    thrown = error
+        finally:
+            self._calm()
+
+    def _arm(self, after_s: float) -> None:
+        """Cancel the task after a while, also where no scope reaches it."""
+        task = asyncio.current_task()
+        if task is None:
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
+
+        def ring() -> None:
+            self._rung += 1
+            task.cancel()
+
+        self._alarm = asyncio.get_running_loop().call_later(after_s, ring)
+
+    def _calm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        task = asyncio.current_task()
+        while self._rung and task is not None:
+            self._rung -= 1
+            task.uncancel()
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _turn(inner: Any, given: object, thrown: BaseException | None) -> object:  # noqa: ANN401 - any iterator
+    if thrown is not None:
+        return inner.throw(thrown)
+    return next(inner) if given is None else inner.send(given)
