@@ -140,6 +140,34 @@ CORNERS: Mapping[str, Script] = {
         (2.0, "evict", 0, 1.0),
         incidents=((COMMIT, 5, Fault(kind=Crash.UNCERTAIN_LOST)),),
     ),
+    "every other commit is refused": _script(
+        _IN_MEMORY,
+        (2.0, "evict", 0, 1.0),
+        incidents=tuple((COMMIT, n, Fault(kind=Crash.REFUSED)) for n in range(3, 15, 2)),
+    ),
+    "no tier takes anything for a while": _script(
+        _IN_MEMORY,
+        (2.0, "evict", 0, 1.0),
+        latency_s=0.0,
+        incidents=tuple(
+            (f"{tier}.store", n, Fault(kind=Kind.ERROR))
+            for tier in ("disk", "far")
+            for n in range(200)
+        ),
+    ),
+    "memory is wiped while a cold tier gives no answer": _script(
+        _IN_BOTH,
+        (2.0, "wipe", _MEM, 1.0),
+        *((2.1 + step, "wake", 0, 1.0) for step in range(8)),
+        incidents=tuple(("disk.observe", n, Fault(kind=Kind.UNKNOWN)) for n in range(2, 30)),
+    ),
+    "three revisions are evicted at once": _script(
+        *((0.0, "import", number, 0.0) for number in range(3)),
+        *((9.0, "evict", number, 1.0) for number in range(3)),
+        revisions=3,
+        payloads=5,
+        latency_s=0.3,
+    ),
     "a revision is imported twice": _script(
         _IN_MEMORY, (2.0, "delete", 0, 1.0), (20.0, "import", 0, 0.0)
     ),

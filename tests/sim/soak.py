@@ -108,8 +108,8 @@ def report(tally: Tally, seconds: float) -> str:
     return (
         f"{tally.runs} histories, {tally.fired.total()} incidents ({rate:.0f}/s),"
         f" {tally.acted.total()} actions, {tally.passes} passes,"
-        f" {tally.virtual_s / 3600:.0f} simulated hours in {seconds:.0f} s; beyond any controller: {tally.exempt};"
-        f" broken rules: {len(tally.failures)}\n"
+        f" {tally.virtual_s / 3600:.0f} simulated hours in {seconds:.0f} s;"
+        f" beyond any controller: {tally.exempt}; broken rules: {len(tally.failures)}\n"
         f"kinds of faults: {kinds} of {len(KINDS)}, at calls: {happened} of {len(incidents())};"
         f" states, verdicts and reasons: {reached} of {len(possible())};"
         f" never reached: {', '.join(missing) or 'nothing'}"

@@ -21,8 +21,8 @@ from weightctl.controller.runtime.removing import Remover
 
 pytestmark = pytest.mark.usefixtures("simulated")
 
-BATCHES = 16
-SEEDS_PER_BATCH = 24
+BATCHES = 13
+SEEDS_PER_BATCH = 20
 INCIDENTS_MIN = 2000
 _fired: Counter[str] = Counter()
 _acted: Counter[str] = Counter()

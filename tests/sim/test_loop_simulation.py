@@ -25,7 +25,7 @@ from weightctl.controller.runtime.observer import ObserverOptions
 from weightctl.controller.runtime.runner import Again
 from weightctl.controller.runtime.settings import ExecutorOptions, RuntimeSettings
 
-SEEDS = 60
+SEEDS = 20
 STEPS = 200
 REVISIONS = 3
 POLICY = Policy(settle_s=5.0, pass_members_max=3, import_abandon_ms=10**12)
