@@ -73,8 +73,10 @@ $(FUZZ_STAMP): $(VENV)/.installed
 fuzz: $(FUZZ_STAMP) ## a hundred thousand inputs at every parser (FUZZ_ARGS="--inputs 1000000 --target manifest")
 	@$(PY) -m tests.fuzz $(FUZZ_ARGS)
 
-torture: $(VENV)/.installed ## kill real processes at every failpoint, then by chance (TORTURE_ARGS="--rounds 500 --seed S")
+torture: $(VENV)/.installed ## kill real processes at every failpoint, then by chance (TORTURE_ARGS="--rounds 500 --seed S"), then real servers (TORTURE=20)
 	@$(PY) -m tests.faults.processes.torture $(TORTURE_ARGS)
+	@.ci/debian $(DEBIAN)
+	@TORTURE=$(or $(TORTURE),5) $(PY) -m pytest -s tests/faults/moosefs $(PYTEST_ARGS)
 
 mounts: $(VENV)/.installed ## a thousand mounts of each tier: no descriptor, process or memory is kept
 	@FIELD_MOUNTS=1000 $(PY) -m pytest tests/field/test_tiers_as_reported.py -k mounts $(PYTEST_ARGS)

@@ -6,11 +6,8 @@ import pytest
 
 from tests.contract.test_dfs import DfsHarness
 from tests.faults.moosefs.lab import Lab
-from tests.faults.moosefs.torture import LOOPS
 from weightctl.adapters.conformance.suite.harness import TierHarness
 from weightctl.adapters.conformance.suite.tier_suite import TierSuite
-
-pytestmark = pytest.mark.asyncio(loop_factories=LOOPS)
 
 
 class MooseHarness(DfsHarness):

@@ -10,7 +10,6 @@ import pytest
 
 from tests.faults.moosefs.lab import CHUNKSERVER, Lab
 from tests.faults.moosefs.test_hanging import tier_on
-from tests.faults.moosefs.torture import LOOPS
 from tests.support.dfs_tiers import (
     FENCE,
     Source,
@@ -27,8 +26,6 @@ from weightctl.adapters.dfs.tier import DfsTier
 from weightctl.controller.core.observation import MemberState
 from weightctl.controller.errors import ReconcileError
 from weightctl.controller.ports import Done, Fence, Fenced, NoCapacity, NoOp, Retry, Unknown
-
-pytestmark = pytest.mark.asyncio(loop_factories=LOOPS)
 
 UNKNOWN, ABSENT, COMPLETE = MemberState.UNKNOWN, MemberState.ABSENT, MemberState.COMPLETE
 CONTENT = bytes(range(256)) * 4096
@@ -80,7 +77,7 @@ def chunks_away(lab: Lab, folder: Path) -> Iterator[None]:
 async def until(tier: DfsTier, key: str, state: MemberState) -> None:
     """Other hosts' changes are seen with a delay: the client remembers for a second."""
     with anyio.fail_after(60):
-        while await states(tier, key) != [state]:
+        while await states(tier, key) != [state]:  # noqa: ASYNC110 - another host gives no event
             await anyio.sleep(0.1)
 
 

@@ -13,15 +13,12 @@ import anyio
 import pytest
 
 from tests.faults.moosefs.lab import CHUNKSERVER, MASTER, Lab
-from tests.faults.moosefs.torture import LOOPS
 from tests.support.dfs_tiers import FENCE, away, item, member, observe, read, states, store
 from weightctl.adapters.dfs.options import parse
 from weightctl.adapters.dfs.tier import DfsTier
 from weightctl.controller.clock import SystemClock, SystemEntropy
 from weightctl.controller.core.observation import MemberState
 from weightctl.controller.ports import Done, Retry, TierContext, Unknown
-
-pytestmark = pytest.mark.asyncio(loop_factories=LOOPS)
 
 DEADLINE_S = 1.0
 CONTENT = bytes(range(256)) * 65536

@@ -11,14 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
-import pytest
 
 from tests.faults.moosefs.lab import CHUNKSERVER, CLIENT, MASTER, Lab
-from tests.faults.moosefs.torture import LOOPS, times
+from tests.faults.moosefs.torture import times
 from tests.faults.moosefs.world import FAR, NEAR, World, world
 from tests.support.dfs_tiers import away
-
-pytestmark = pytest.mark.asyncio(loop_factories=LOOPS)
 
 HURT_S = 3.0
 """Longer than the deadlines of the tier, so that workers are left behind."""

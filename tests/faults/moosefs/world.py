@@ -38,6 +38,8 @@ from weightctl.controller.weightstore.options import WeightStoreOptions
 
 PATIENCE_S = 120.0
 TURN_S = 0.005
+BREATH_S = 0.1
+"""Between two cycles, so that a slow machine is not kept from everything else."""
 NEAR, FAR = ("mem", "disk"), ("mem", "far")
 SETTINGS = RuntimeSettings(
     observer=ObserverOptions(deadline_s=2.0),
@@ -78,6 +80,7 @@ class User:
         await self._do(self._import)
         while not self.world.resting:
             await self.cycle()
+            await anyio.sleep(BREATH_S)
         await self._do(self._load)
         self.rests = True
         self.world.progressed()
