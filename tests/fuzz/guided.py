@@ -15,11 +15,14 @@ atheris: Any = importlib.import_module("atheris")  # an extra, without types
 
 with atheris.instrument_imports(include=["weightctl", "tomllib"]):
     from tests.fuzz.changing import changed
+    from tests.fuzz.corpus import kept
     from tests.fuzz.tally import Tally
     from tests.fuzz.targets import TARGETS
 
 OWN_SHARE = {"json": 0.6, "lines": 0.6, "text": 0.3, "bytes": 0.3}
 """How often the structure is changed and not the bytes."""
+WHOLE_SHARE = 0.4
+"""How often that begins from a known input: the guide prefers small ones, most of them broken."""
 TIMEOUT_S = 20
 RESIDENT_MIB_MAX = 1024
 
@@ -28,6 +31,7 @@ def main(name: str, folder: str, inputs: str) -> None:
     """Run and save; does not return."""
     target, tally = TARGETS[name], Tally(target=name, guide="atheris")
     place = Path(folder)
+    whole = [*target.seeds(), *kept(target)]
 
     def one(raw: bytes) -> None:
         try:
@@ -41,9 +45,10 @@ def main(name: str, folder: str, inputs: str) -> None:
 
     def change(raw: bytes, size_max: int, seed: int) -> bytes:
         chance = Random(seed)
-        if chance.random() < OWN_SHARE[target.form]:
-            return changed(chance, bytes(raw), target.form, target.words)[:size_max]
-        return bytes(atheris.Mutate(raw, size_max))
+        if chance.random() >= OWN_SHARE[target.form]:
+            return bytes(atheris.Mutate(raw, size_max))
+        base = chance.choice(whole) if chance.random() < WHOLE_SHARE else bytes(raw)
+        return changed(chance, base, target.form, target.words)[:size_max]
 
     words = place.parent / "words"
     escaped = [f'"{_escaped(word)}"\n' for word in (*target.words, b"0")]  # it may not be empty
