@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from anyio import to_thread
@@ -63,6 +64,8 @@ class ContractOfLeaks(TierCases):
     """Descriptors, threads, tasks and memory do not grow."""
 
     grade = Grade.GOLD
+    cycles: ClassVar[int] = CYCLES
+    """A runner whose medium is slow may go through fewer; memory is then not judged."""
 
     async def test_a_thousand_opened_replicas_leave_no_descriptor(self, tier: Tier) -> None:
         member = await store_one(tier, "payload", b"content")
@@ -72,7 +75,7 @@ class ContractOfLeaks(TierCases):
                 pass
 
         assert await read_all(tier, member) == b"content"
-        await _stays_flat(cycle)
+        await _stays_flat(cycle, cycles=self.cycles)
 
     async def test_a_thousand_looks_leave_nothing(self, tier: Tier) -> None:
         table = members_of([await store_one(tier, "payload", b"content"), member_of("other", b"")])
@@ -80,7 +83,7 @@ class ContractOfLeaks(TierCases):
         async def cycle() -> None:
             await tier.observe(table, detail=[0])
 
-        await _stays_flat(cycle)
+        await _stays_flat(cycle, cycles=self.cycles)
 
     async def test_a_thousand_replicas_that_came_and_went_leave_nothing(self, tier: Tier) -> None:
         content = content_of(100)
@@ -93,7 +96,7 @@ class ContractOfLeaks(TierCases):
             assert set(kinds(await tier.drop(items, fence()))) == {"Done"}
 
         before = (await tier.capacity()).used_bytes
-        await _stays_flat(cycle, cycles=CYCLES // len(members))
+        await _stays_flat(cycle, cycles=self.cycles // len(members))
         assert not await tier.inventory()
         assert (await tier.capacity()).used_bytes == before
 
@@ -123,7 +126,7 @@ class ContractOfLeaks(TierCases):
         assert (await held()).tasks <= before.tasks
 
 
-async def _stays_flat(cycle: Callable[[], Awaitable[None]], *, cycles: int = CYCLES) -> None:
+async def _stays_flat(cycle: Callable[[], Awaitable[None]], *, cycles: int) -> None:
     """What is held after all cycles is what was held after the first half of them."""
     for _ in range(cycles // 2):
         await cycle()
