@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Self, TypeVar, cast
 
 import anyio
 
+from weightctl.controller.core.observation import unknown_observation
 from weightctl.controller.errors import (
     InvariantViolationError,
     TransientError,
@@ -146,9 +147,15 @@ class BorderedTier:
     # --- looking ----------------------------------------------------------------------------------
 
     async def observe(self, members: Members, *, detail: Sequence[int] = ()) -> TierObservation:
-        """As the port."""
-        answer = await self._call("observe", lambda: self._inner.observe(members, detail=detail))
-        return self._right("observe", lambda: seen_in(answer))
+        """As the port: never raises; what is no answer leaves everything UNKNOWN."""
+        try:
+            answer = await self._call(
+                "observe", lambda: self._inner.observe(members, detail=detail)
+            )
+            return self._right("observe", lambda: seen_in(answer))
+        except WeightctlError as error:
+            problem = "; ".join(filter(None, (error.what, error.why)))
+            return unknown_observation(len(members), problem)
 
     async def inventory(self, group_id: str | None = None) -> Mapping[str, Sequence[InventoryItem]]:
         """As the port."""
