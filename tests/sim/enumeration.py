@@ -125,21 +125,13 @@ JAM_STEPS = 4
 JAM_STEP_S = 0.12
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Broken:
-    """A rule that one incident broke."""
-
-    script: Script
-    report: Report
-
-
 @dataclass(slots=True)
 class Enumerated:
     """What an enumeration did; it stops at the first broken rule."""
 
     runs: int = 0
     incidents: int = 0
-    broken: tuple[Broken, ...] = ()
+    broken: tuple[tuple[Script, Report], ...] = ()
 
     def run(self, script: Script) -> Report:
         """Simulate one script and count it."""
@@ -147,7 +139,7 @@ class Enumerated:
         self.runs += 1
         self.incidents += report.incidents
         if report.oracle:
-            self.broken = (Broken(script=script, report=report),)
+            self.broken = ((script, report),)
         return report
 
 

@@ -84,8 +84,8 @@ def _enumerated_table() -> int:
 
 
 def _told(done: Enumerated) -> int:
-    for one in done.broken:
-        print(told(one.script, one.report))
+    for script, found in done.broken:
+        print(told(script, found))
     return len(done.broken)
 
 

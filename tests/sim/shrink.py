@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from tests.sim.enumeration import Enumerated
 from tests.sim.report import Report
 from tests.sim.script import Script
 from tests.sim.world import simulate
@@ -60,6 +61,13 @@ def _fewer(items: Sequence[Item], fails: Callable[[Sequence[Item]], bool]) -> Se
                 start += size
         size //= 2
     return items
+
+
+def judged(done: Enumerated) -> None:
+    """Fail with what broke, made small; and when nothing went wrong at all."""
+    for script, report in done.broken:
+        raise AssertionError(told(script, report))
+    assert done.incidents, "nothing went wrong"
 
 
 def told(script: Script, report: Report) -> str:
