@@ -241,8 +241,7 @@ class Medium:
 
     def _remember(self) -> None:
         if self._remembered is not None:
-            refuse_second_name(self._remembered, self._uuid)
-            write_remembered(self._remembered, self._uuid)
+            write_remembered(self._remembered, self._uuid, alone=True)
 
     def _refuse_unusable(self) -> str:
         """A medium that is there must be one that can be used; its uuid, or empty when away."""
@@ -386,11 +385,19 @@ def refuse_second_name(path: Path, uuid: str) -> None:
             )
 
 
-def write_remembered(path: Path, uuid: str) -> None:
-    """Keep the uuid of a medium, durably.  Raises OSError."""
+def write_remembered(path: Path, uuid: str, *, alone: bool = False) -> None:
+    """Keep the uuid of a medium, durably.  Raises OSError.
+
+    alone: raise ConfigError, as `refuse_second_name`, also where two tiers begin at once.
+    """
     make_path(path.parent, durable=True)
     folder_fd = os.open(path.parent, _ROOT_FLAGS)
     try:
+        if alone:
+            with locked(folder_fd):
+                refuse_second_name(path, uuid)
+                write_small(folder_fd, path.name, uuid.encode("ascii"), durable=True)
+            return
         write_small(folder_fd, path.name, uuid.encode("ascii"), durable=True)
     finally:
         os.close(folder_fd)

@@ -102,5 +102,7 @@ def test_one_place_under_two_names_is_one_tier_and_its_copies_count_once(
         f'{text}\n[[tier]]\nname = "second"\nkind = "{kind}"\npath = "{tmp_path / kind}"\n'
     )
     cli.run("import", IDENTITY, str(cli.model))
-    assert f"lies where the tier '{kind}' does" in problem(cli, "second")
+    said = {problem(cli, kind), problem(cli, "second")}  # they begin at once; either is the first
+    assert "" in said
+    assert any("lies where the tier" in problem for problem in said), said
     cli.run("repair", IDENTITY, "--wait", "--timeout", "3s", code=ExitCode.TIMEOUT)
