@@ -6,6 +6,7 @@ import pytest
 
 from tests.contract.test_dfs import DfsHarness
 from tests.faults.moosefs.lab import Lab
+from tests.faults.moosefs.torture import times
 from weightctl.adapters.conformance.suite.harness import TierHarness
 from weightctl.adapters.conformance.suite.tier_suite import TierSuite
 
@@ -25,6 +26,8 @@ class MooseHarness(DfsHarness):
 
 
 class TestDfsOnMooseFS(TierSuite):
+    cycles = times(100)
+
     @pytest.fixture
     def harness(self, lab: Lab, tmp_path: Path) -> TierHarness:
         return MooseHarness(tmp_path, lab.mount / tmp_path.name)

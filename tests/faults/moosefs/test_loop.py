@@ -57,7 +57,6 @@ FAULTS = (
 
 async def suffer(lab: Lab, w: World, fault: Fault) -> str:
     """One round of one fault, under load; how long it was away and was noticed afterwards."""
-    await w.come_further(FAR)
     hurt_s = time.monotonic()
     await away(fault.hurt, lab)
     try:
@@ -76,6 +75,7 @@ async def test_the_loop_and_the_other_tiers_do_not_notice_and_all_converges_on_r
 ) -> None:
     chance = random.Random(20)
     async with world(tmp_path, lab.mount / tmp_path.name, near=2, far=3) as w:
+        await w.come_further(FAR)
         rounds = [fault for _ in range(times(1)) for fault in chance.sample(FAULTS, len(FAULTS))]
         for number, fault in enumerate(rounds, 1):
             took = await suffer(lab, w, fault)
