@@ -173,12 +173,13 @@ class Reconciler:
             await self._write_record(record, answer)
             self._headway.acted(record)
             return self._reported(record, answer.plan, Tally(), Again())
+        looked_at = record.metadata_generation
         record = await self._record_progress(record, answer.plan)
         tally = await self._act(record, answer)
         if tally.changed:
             self._headway.acted(record)
         following = self._following(record, answer.plan, tally)
-        self._note_failures(record, tally)
+        self._note_failures(record.identity, tally, looked_at)
         settled = is_idle(record) and answer.plan.verdict is Verdict.CONVERGED
         if settled and not self._damage(record):
             self._drift.remember(record, answer.seen)
@@ -311,15 +312,14 @@ class Reconciler:
         bounded_s = min(max(wait_s, _WAIT_MIN_S), self._settings.wait_max_s)
         return Again(after_s=bounded_s, progressed=False)
 
-    def _note_failures(self, record: RevisionMetadata, tally: Tally) -> None:
-        identity = record.identity
+    def _note_failures(self, identity: Identity, tally: Tally, generation: int) -> None:
         troubled = tally.failures or tally.permanent or tally.fenced
         if not troubled:
-            self._board.recovered(identity, record.metadata_generation)
+            self._board.recovered(identity, generation)
             return
         reason = next(name for name in tally.reasons if name not in _WELL)
         message = "; ".join(tally.details)
-        self._board.failing(identity, reason, message, record.metadata_generation)
+        self._board.failing(identity, reason, message, generation)
 
     def _reported(
         self, record: RevisionMetadata, plan: Plan | None, tally: Tally, following: Next

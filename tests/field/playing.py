@@ -8,6 +8,8 @@ from weightctl.controller.core.identity import Identity
 from weightctl.controller.runtime.conditions import Condition, ConditionType
 from weightctl.controller.runtime.runner import Failed, Finished
 
+PASSES_MAX = 5000
+
 
 @dataclass(slots=True)
 class Cost:
@@ -27,6 +29,7 @@ async def play(r: Rig, seconds: float, of: Identity = IDENTITY, *, wakes: bool =
     backoff, failures, cost = Backoff(jitter=0.0), 0, Cost()
     until_s = r.clock.monotonic_s() + seconds
     while r.clock.monotonic_s() < until_s:
+        assert cost.passes < PASSES_MAX, "it passes without a pause"
         before, looked = r.store.last_sequence, _looks(r)
         following = await r.step(of)
         wrote = r.store.last_sequence - before

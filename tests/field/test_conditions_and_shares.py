@@ -32,22 +32,25 @@ from weightctl.controller.weightstore.options import WeightStoreOptions
 
 async def test_every_condition_names_the_generation_that_was_looked_at(tmp_path: Path) -> None:
     mem, disk, far = sim_tiers()
-    async with rig(tmp_path, (mem, disk, far)) as r:
+    policy = Policy(pass_members_max=1)
+    async with rig(tmp_path, (mem, disk, far), policy=policy) as r:
         data = await r.publish()
         place(mem, IDENTITY, data)
         await r.converge()
         await r.start(Residency.COLD)
         disk.faults.refuse_batches = 3
         far.faults.refuse_batches = 3
-        said = 0
+        said, generations = 0, set()
         while (await r.record()).operation is not Operation.NONE:
             looked_at = (await r.record()).metadata_generation
             await r.step()
             r.clock.jump(30)
             for condition in r.board.of(IDENTITY):
                 assert condition.observed_generation == looked_at, condition
+                generations.add(condition.observed_generation)
                 said += 1
         assert said > 10
+        assert len(generations) > 1, "it was looked at in more than one generation"
         await r.converge()
         assert r.board.of(IDENTITY) == (), "a converged revision needs no condition"
 
