@@ -77,6 +77,8 @@ def _problem(cut: Cut, loss: Loss, judge: Judge, image: Path) -> str:
         cut.lay(loss, image)
         judge(image, cut.facts)
     except Exception as error:  # noqa: BLE001 - whatever stops a restart is a failure
+        while isinstance(error, ExceptionGroup):
+            error = error.exceptions[0]
         return f"{type(error).__name__}: {error}".replace("\n", "; ")
     finally:
         shutil.rmtree(image)

@@ -1,13 +1,14 @@
 """Lives recorded on a real mount, for judging what a power loss leaves of them."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import shutil
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from anyio import to_thread
 
-from tests.faults.disks import journal, replicas
+from tests.faults.disks import journal, product, replicas
 from tests.faults.disks.kinds import KINDS
 from tests.faults.disks.power import Judge
 from tests.support.fuse.disk import Change
@@ -42,6 +43,22 @@ def record_tier(name: str, folder: Path) -> Recording:
         assert not life.problems, life.problems
         log = lab.log()
     return Recording(log=log, judge=lambda image, facts: replicas.judge(kind, image, facts))
+
+
+def record_product(folder: Path, scratch: Path) -> Recording:
+    """The life of a model in the whole product, without a fault; scratch: a folder in memory."""
+    hot = scratch / "hot"
+
+    def judge(image: Path, facts: Sequence[object]) -> None:
+        shutil.rmtree(hot)
+        hot.mkdir()
+        asyncio.run(product.judge(image, hot, facts))
+
+    hot.mkdir()
+    with mounted(folder) as lab:
+        asyncio.run(product.live(folder, hot, note_to(lab)))
+        log = lab.log()
+    return Recording(log=log, judge=judge)
 
 
 def record_journal(folder: Path) -> Recording:

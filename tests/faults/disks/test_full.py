@@ -10,16 +10,21 @@ import asyncio
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
+from anyio import to_thread
 
 from tests.faults.disks.failing import live_through
 from tests.faults.disks.failing_journal import live_through as journal_lives_through
 from tests.faults.disks.failing_journal import undisturbed
 from tests.faults.disks.journal import Picture, short_limits
 from tests.faults.disks.kinds import KINDS
+from tests.faults.disks.product import product
+from tests.support.loop_rig import IDENTITY
 from tests.support.mounts import ram, remount
+from weightctl.controller.core.records import Availability, Residency
 
 PAGE_BYTES = 4096
 TIER_PAGES = (0, 1, 3, 7, 20)
@@ -78,6 +83,32 @@ def test_a_file_system_that_is_read_only_for_a_while_costs_a_tier_nothing_but_ti
 ) -> None:
     with ram(tmp_path / "ram", SIZES[name]) as root:
         assert asyncio.run(live_through(KINDS[name], root / "life", ReadOnly(root)))
+
+
+def test_a_disk_that_turns_read_only_under_a_controller_holds_up_a_deletion_and_no_more(
+    tmp_path: Path,
+) -> None:
+    hot, state_dir = tmp_path / "hot", tmp_path / "state"
+    hot.mkdir()
+
+    async def story(disk: Path) -> None:
+        async with product(disk, hot, state_dir=state_dir) as one:
+            await one.put()
+            await one.loop.start(Residency.COLD)
+            await one.loop.converge()
+            await to_thread.run_sync(partial(remount, disk, read_only=True))
+            await one.check_loads()
+            await one.loop.delete()
+            await one.loop.settle()
+            assert await one.loop.summary() == (Availability.DELETING, Residency.COLD, 0)
+            said = " ".join(str(condition) for condition in one.loop.board.of(IDENTITY))
+            assert "EROFS" in said, said
+            await to_thread.run_sync(partial(remount, disk, read_only=False))
+            await one.loop.converge()
+            assert (await one.loop.record()).availability is Availability.DELETED
+
+    with ram(tmp_path / "ram", SIZES["local_disk"]) as disk:
+        asyncio.run(story(disk))
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from tests.faults.disks.journal import short_limits
 from tests.faults.disks.kinds import KINDS
 from tests.faults.disks.power import lose_power
-from tests.faults.disks.recording import record_journal, record_tier
+from tests.faults.disks.recording import record_journal, record_product, record_tier
 from tests.support.mounts import ram
 
 SCRATCH_BYTES = 256 * 1024 * 1024
@@ -44,3 +44,13 @@ def test_the_journal_keeps_what_it_acknowledged_when_the_power_goes_at_any_place
         recording = record_journal(tmp_path / "disk")
         verdicts = lose_power(recording.log, recording.judge, scratch, random_each=2, every=3)
     verdicts.check()
+
+
+def test_a_model_that_was_ready_can_be_loaded_when_the_power_went_at_any_place(
+    tmp_path: Path, scratch: Path
+) -> None:
+    """Memory is gone, too: every byte comes from what the disk has kept."""
+    recording = record_product(tmp_path / "disk", scratch)
+    images = scratch / "images"
+    images.mkdir()
+    lose_power(recording.log, recording.judge, images, random_each=0, every=14).check()
