@@ -56,7 +56,7 @@ def main(name: str, folder: str, inputs: str) -> None:
     arguments = (
         f"-atheris_runs={inputs}", f"-max_len={target.bytes_max}", f"-timeout={TIMEOUT_S}",
         f"-rss_limit_mb={RESIDENT_MIB_MAX}", f"-artifact_prefix={place.parent}/fault-",
-        f"-dict={words}", "-print_final_stats=1",
+        f"-dict={words}", "-mutate_depth=2",
     )  # fmt: skip
     atheris.Setup([sys.argv[0], *arguments, folder], one, custom_mutator=change)
     atheris.Fuzz()
