@@ -5,6 +5,7 @@ PY := $(VENV)/bin/python
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
 SOAK_ARGS ?=
+DISKS_ARGS ?=
 TORTURE_ARGS ?=
 FUZZ_ARGS ?=
 MODEL_STAMP := $(VENV)/.model
@@ -15,7 +16,7 @@ MOONCAKE_DEBIAN := libibverbs1 libnuma1 libcurl4 # what the wheel's programs lin
 DEBIAN := iproute2 moosefs-master moosefs-chunkserver moosefs-client # for the tests of the dfs tier
 
 .DEFAULT_GOAL := help
-.PHONY: help venv test demo demo-soak bench lab soak fuzz mounts lint format clean
+.PHONY: help venv test demo demo-soak bench lab soak fuzz torture torture-disks mounts lint format clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -77,6 +78,9 @@ torture: $(VENV)/.installed ## kill real processes at every failpoint, then by c
 	@$(PY) -m tests.faults.processes.torture $(TORTURE_ARGS)
 	@.ci/debian $(DEBIAN)
 	@TORTURE=$(or $(TORTURE),5) $(PY) -m pytest -s tests/faults/moosefs $(PYTEST_ARGS)
+
+torture-disks: $(VENV)/.installed ## fail every operation of every disk, lose power at every place (DISKS_ARGS="--only nof --every 10")
+	@$(PY) -m tests.faults.disks.torture $(DISKS_ARGS)
 
 mounts: $(VENV)/.installed ## a thousand mounts of each tier: no descriptor, process or memory is kept
 	@FIELD_MOUNTS=1000 $(PY) -m pytest tests/field/test_tiers_as_reported.py -k mounts $(PYTEST_ARGS)
