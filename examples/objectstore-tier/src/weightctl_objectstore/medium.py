@@ -122,10 +122,10 @@ class Medium:
         async with self._learning:
             expected = await self._expected()
             marker, e_tag = await self._settled(expected)
-            if not expected:
-                await self._on_disk(partial(refuse_second_name, self._remembered, marker.uuid))
-                if not self._context.read_only:
-                    await self._on_disk(partial(write_remembered, self._remembered, marker.uuid))
+            if not expected:  # nor may it be the medium of another tier of this store
+                read_only = self._context.read_only
+                keep = refuse_second_name if read_only else partial(write_remembered, alone=True)
+                await self._on_disk(partial(keep, self._remembered, marker.uuid))
             self._uuid = marker.uuid
             return marker, e_tag
 
