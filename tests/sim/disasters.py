@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tests.sim.script import Action
 from tests.sim.subjects import subject_of
 from weightctl.adapters.conformance.reference import ReferenceMedium, Stored
+from weightctl.controller.core.policy import Window
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -149,9 +150,14 @@ async def skip(world: "World", action: Action) -> None:
 
 
 async def pause(world: "World", action: Action) -> None:
-    """The operator pauses the loop for a while."""
+    """The operator pauses the loop for a while, or shuts the window (amount from 0.5 to 1)."""
     leader = await world.some_leader()
-    leader.controller.set_policy(replace(world.policy, paused=True))
+    changed = replace(world.policy, paused=True)
+    if 0.5 <= action.amount < 1:
+        minute = leader.clock.wall_ms() // 60_000 % 1440
+        later = Window(start_minute=(minute + 1) % 1440, end_minute=(minute + 2) % 1440)
+        changed = replace(world.policy, windows=(later,))
+    leader.controller.set_policy(changed)
     try:
         await asyncio.sleep(action.amount * 20)
     finally:
