@@ -72,12 +72,12 @@ class Replicas:
             damaged = suspected.get(tier.profile.name, {})
             seen = await observe(tier, asked, deadline_s, detail=tuple(damaged))
             states[tier.profile.name], _ = mark_damaged(seen.states, seen, damaged)
-            if _is_served(ranked, states, len(asked)):
-                enough.cancel()
-                return
-            answered = [one for one in ranked if one.profile.name in states]
-            if _is_served(answered, states, len(asked)):
-                enough.deadline = min(enough.deadline, anyio.current_time() + HASTE_S)
+            if not _is_served(ranked, states, len(asked)):
+                answered = [one for one in ranked if one.profile.name in states]
+                if not _is_served(answered, states, len(asked)):
+                    return
+                await anyio.sleep(HASTE_S)  # cut short by the answer that makes it needless
+            enough.cancel()
 
         with enough:
             await for_each(ranked, max(1, len(ranked)), ask)
