@@ -5,8 +5,10 @@ its shrunk script, and makes the exit code 1.
 """
 
 import argparse
+import gc
 import os
 import secrets
+import sys
 import tempfile
 import time
 import warnings
@@ -56,10 +58,18 @@ class Tally:
 
 
 def run_batch(first: int, count: int, folder: Path | None) -> Tally:
-    """Simulate some seeds in a process of a soak; `folder` is where branches are written."""
-    warnings.simplefilter("error")  # a coroutine that nobody awaits is a fault
+    """Simulate some seeds in a process of a soak; `folder` is where branches are written.
+
+    What Python complains of beside the run, as of a coroutine that nobody awaits, is a fault too.
+    """
+    ignored: list[str] = []
+    warnings.simplefilter("error")
+    sys.unraisablehook = lambda left: ignored.append(f"{left.exc_value!r} in {left.object!r}")
     with measured(folder, str(first)):
-        return run_seeds(first, count)
+        tally = run_seeds(first, count)
+    gc.collect()
+    tally.failures += [(first, f"seeds from {first}: unraisable: {text}") for text in ignored]
+    return tally
 
 
 def run_seeds(first: int, count: int) -> Tally:
