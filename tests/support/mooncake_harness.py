@@ -109,6 +109,8 @@ class DeletingTier:
 class MooncakeHarness(TierHarness):
     """One tier of one kind over a cluster that other tests have used before."""
 
+    name = "mooncake"
+
     def __init__(self, medium: Medium, kind: str, folder: Path, **changes: object) -> None:
         super().__init__(folder)
         self.medium = medium

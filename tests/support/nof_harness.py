@@ -53,8 +53,10 @@ time.sleep(600)
 class NofHarness(TierHarness):
     """`folder/n.img`; a medium taken away is renamed."""
 
+    name = "nof"
+
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        super().__init__(folder)
         self._path = folder / "n.img"
         self._aside = folder / "aside"
 
@@ -62,11 +64,11 @@ class NofHarness(TierHarness):
         options: dict[str, object] = {"path": str(self._path), "size_bytes": SIZE_BYTES}
         if capacity_bytes is not None:
             options["capacity_bytes"] = capacity_bytes
-        return build("nof", options, context(self._folder, read_only=read_only))
+        return build("nof", options, context(self.folder, read_only=read_only))
 
     def tier_of(self, holder: str, *, adopt: bool = False, read_only: bool = False) -> Tier:
         options = {"path": str(self._path), "size_bytes": SIZE_BYTES, "adopt": adopt}
-        state_dir = self._folder / "others" / holder
+        state_dir = self.folder / "others" / holder
         return build("nof", options, context(state_dir, read_only=read_only, holder=holder))
 
     def kill_writer(self, member: Member, content: bytes) -> None:
@@ -105,7 +107,7 @@ class NofHarness(TierHarness):
             os.close(descriptor)
 
     def fingerprint(self) -> object:
-        files = sorted(path for path in self._folder.rglob("*") if path.is_file())
+        files = sorted(path for path in self.folder.rglob("*") if path.is_file())
         files = [path for path in files if "others" not in path.parts]
         return {path.name: hashlib.sha256(path.read_bytes()).digest() for path in files}
 

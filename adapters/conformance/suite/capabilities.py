@@ -36,11 +36,11 @@ class ContractOfCapabilities(TierCases):
     grade = Grade.BRONZE
 
     async def test_the_profile_is_whole_and_constant(
-        self, tier: Tier, record_property: Record
+        self, tier: Tier, harness: TierHarness, record_property: Record
     ) -> None:
         profile = tier.profile
         assert isinstance(profile, TierProfile)
-        assert profile.name == "tier", "the name is the factory's first argument"
+        assert profile.name == harness.name, "the name is the factory's first argument"
         assert profile.kind
         assert not refusal_of(profile.api_version)
         assert profile.bandwidth_bytes_per_s >= 0

@@ -55,6 +55,8 @@ class TierHarness:
     `{tmp}` stands for the folder: `{"path": "{tmp}/medium"}`.
     """
 
+    name: str = "tier"
+    """What its tiers are called."""
     factory: str = ""
     options: Mapping[str, object] = {}
     capacity_option: str = "capacity_bytes"
@@ -83,7 +85,7 @@ class TierHarness:
         return self._made(opened, self._offered(self.adopt_option, value=True) if adopt else {})
 
     def _made(self, opened: TierContext, extra: Mapping[str, object]) -> Tier:
-        return factory_of(self.factory)("tier", {**self.filled(), **extra}, opened)
+        return factory_of(self.factory)(self.name, {**self.filled(), **extra}, opened)
 
     def _offered(self, option: str, value: object) -> dict[str, object]:
         """The option as an argument, where the factory knows it."""

@@ -18,7 +18,6 @@ from weightctl.adapters.conformance.suite.cases import TierCases
 from weightctl.adapters.conformance.suite.harness import TierHarness
 from weightctl.adapters.conformance.suite.material import (
     content_of,
-    drop_item,
     fence,
     item_of,
     kinds,
@@ -27,7 +26,7 @@ from weightctl.adapters.conformance.suite.material import (
     read_all,
     store_one,
 )
-from weightctl.controller.ports import Tier
+from weightctl.controller.ports import DropItem, Tier
 
 CYCLES = 1000
 STARTS = 20
@@ -87,12 +86,16 @@ class ContractOfLeaks(TierCases):
 
     async def test_a_thousand_replicas_that_came_and_went_leave_nothing(self, tier: Tier) -> None:
         content = content_of(100)
-        members = [member_of(f"{number:02d}", content) for number in range(10)]
+        members = [member_of(f"{number:02d}", content) for number in range(25)]
 
         async def cycle() -> None:
             batch = [item_of(member, content) for member in members]
             assert set(kinds(await tier.store(batch, fence()))) == {"Done"}
-            items = [await drop_item(tier, member) for member in members]
+            seen = await tier.observe(members_of(members), detail=range(len(members)))
+            items = [
+                DropItem(member=member, instance_id=seen.details[index].instance_id)
+                for index, member in enumerate(members)
+            ]
             assert set(kinds(await tier.drop(items, fence()))) == {"Done"}
 
         before = (await tier.capacity()).used_bytes
