@@ -139,7 +139,8 @@ class Admin:
                 connection.request("GET", path)
                 response = connection.getresponse()
                 body = response.read(bytes_max + 1)
-            except (OSError, HTTPException) as error:
+            except (OSError, HTTPException, ValueError, OverflowError) as error:
+                # The last two: the length of a chunk that the library believes.
                 raise _away(f"{address}: {type(error).__name__}: {error}") from error
             if len(body) > bytes_max:  # its rest is never read: the connection is closed
                 raise _away(f"{address}: its answer has over {bytes_max} bytes")

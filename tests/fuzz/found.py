@@ -8,6 +8,7 @@ _DEEP = b"[" * 2000
 _LONG = "9" * 400
 _BAD_NAME = "\udcff~" + "a" * 64 + "~" + "0" * 16
 
+_CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%b\r\n{}\r\n"
 _SEGMENTS = (
     b'{"segments":[{"segment_name":"a","segment_id":"b","client_id":"c","te_endpoint":"d",'
     b'"status":"OK","allocator_used_bytes":1e400,"allocator_capacity_bytes":2}]}'
@@ -60,6 +61,8 @@ FOUND: tuple[tuple[str, str, bytes], ...] = (
     ("tier-fence", "term-below-zero", b'{"a":-1}'),
     ("mooncake-health", "nested", _DEEP),
     ("mooncake-segments", "endless-size", _SEGMENTS),
+    ("mooncake-http", "chunk-below-all-numbers", _CHUNKED % b"-18446744073709551615"),
+    ("mooncake-http", "chunk-beyond-all-numbers", _CHUNKED % b"fffffffffffffffffffff"),
     ("mooncake-query", "replicas-in-an-object", _answer(k={"ok": True, "values": {"size_": 1}})),
     ("mooncake-query", "replica-that-is-a-number", _answer(k={"ok": True, "values": [1]})),
     ("mooncake-query", "entry-that-is-a-list", _answer(k=[])),
