@@ -267,7 +267,7 @@ def _parse_reply(raw: bytes) -> object:
         try:
             return client.request(peer, "evict", {}, emit)
         except client.RemoteError as error:
-            same(all(map(str, (error.what, error.code))), True, "a refusal that says something")
+            same(bool(error.what), True, "whether a refusal says something")
             raise UsageError(str(error) or "refused") from error
 
 
