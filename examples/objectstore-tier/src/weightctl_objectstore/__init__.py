@@ -39,4 +39,6 @@ def create(name: str, options: Mapping[str, object], context: TierContext, /) ->
         adopt=chosen.adopt,
     )
     uploads = Uploads(chosen, context.clock)
-    return ObjectStoreTier(name, chosen, bucket, medium, uploads, context)
+    return ObjectStoreTier(
+        name, options=chosen, bucket=bucket, medium=medium, uploads=uploads, context=context
+    )

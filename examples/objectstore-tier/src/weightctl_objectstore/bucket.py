@@ -9,7 +9,6 @@ have been carried out all the same.
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Literal
 
 import obstore
 from anyio import fail_after
@@ -73,7 +72,7 @@ class Bucket:
 
     async def get(self, name: str) -> tuple[bytes, str] | None:
         """A small object and its ETag; None where there is none."""
-        with self._call(f"reading {name}"):
+        with self.call(f"reading {name}"):
             try:
                 found = await obstore.get_async(self._store, name)
                 return bytes(await found.bytes_async()), found.meta["e_tag"] or ""
@@ -82,7 +81,7 @@ class Bucket:
 
     async def exists(self, name: str) -> bool:
         """Whether the object is there."""
-        with self._call(f"asking for {name}"):
+        with self.call(f"asking for {name}"):
             try:
                 await obstore.head_async(self._store, name)
             except FileNotFoundError:
@@ -92,7 +91,7 @@ class Bucket:
     async def read_into(self, name: str, offset: int, buffer: memoryview) -> None:
         """Fill the buffer, which is not empty, from byte `offset` of an object."""
         what = f"reading {len(buffer)} bytes from byte {offset} of {name}"
-        with self._call(what):
+        with self.call(what):
             part = await obstore.get_range_async(
                 self._store, name, start=offset, length=len(buffer)
             )
@@ -111,7 +110,7 @@ class Bucket:
         """Name and size of every object below `prefix`, up to PAGE at a time."""
         stream = obstore.list(self._store, prefix or None, chunk_size=PAGE)
         while True:
-            with self._call(f"listing {prefix or 'everything'}"):
+            with self.call(f"listing {prefix or 'everything'}"):
                 try:
                     page = await anext(stream)
                 except StopAsyncIteration:
@@ -135,13 +134,11 @@ class Bucket:
         """Put a small object over the one with that ETag; False where another one is."""
         return await self._put(name, content, {"e_tag": e_tag})
 
-    async def _put(
-        self, name: str, content: bytes, mode: Literal["create"] | dict[str, str]
-    ) -> bool:
-        with self._call(f"putting {name}", changes=True):
+    async def _put(self, name: str, content: bytes, mode: "obstore.PutMode") -> bool:
+        """Put on a condition: of many who do so at once one succeeds, and the others are told."""
+        with self.call(f"putting {name}", changes=True):
             try:
-                # A condition: of many who put at once, one succeeds, and the others are told.
-                await obstore.put_async(self._store, name, content, mode=mode)  # type: ignore[arg-type]
+                await obstore.put_async(self._store, name, content, mode=mode)
             except (AlreadyExistsError, PreconditionError):
                 return False
             return True
@@ -149,7 +146,7 @@ class Bucket:
     async def delete(self, names: Sequence[str]) -> None:
         """Remove objects; those that are not there are no failure."""
         if names:
-            with self._call(f"deleting {len(names)} objects", changes=True):
+            with self.call(f"deleting {len(names)} objects", changes=True):
                 await obstore.delete_async(self._store, names)
 
     def upload(self, name: str, size_bytes: int) -> "Upload":
@@ -160,7 +157,7 @@ class Bucket:
     # --- answers ----------------------------------------------------------------------------------
 
     @contextmanager
-    def _call(self, what: str, *, changes: bool = False, calls: int = 1) -> Iterator[None]:
+    def call(self, what: str, *, changes: bool = False, calls: int = 1) -> Iterator[None]:
         """Bound and translate what happens within; `calls`: how many requests may follow."""
         try:
             with fail_after(self.deadline_s * calls):
@@ -196,18 +193,18 @@ class Upload:
 
     async def write(self, piece: bytearray) -> None:
         """Take the next piece over: it is sent later and must not be changed any more."""
-        with self._bucket._call(f"sending {self._name}"):  # noqa: SLF001 - one border, two classes
+        with self._bucket.call(f"sending {self._name}"):
             await self._writer.write(piece)
 
     async def complete(self) -> None:
         """Send the rest and make the object visible.  Raises UnknownOutcomeError."""
         what = f"completing {self._name}"
-        with self._bucket._call(what, changes=True, calls=PARTS_AT_ONCE + 1):  # noqa: SLF001
+        with self._bucket.call(what, changes=True, calls=PARTS_AT_ONCE + 1):
             await self._writer.close()
 
     async def abort(self) -> None:
         """Take back what was sent.  Raises ReconcileError; what stays then is swept later."""
-        with self._bucket._call(f"aborting {self._name}"):  # noqa: SLF001
+        with self._bucket.call(f"aborting {self._name}"):
             await self._writer.__aexit__(RuntimeError, RuntimeError("not complete"), None)
 
 

@@ -60,9 +60,10 @@ _READ_ONLY = Permanent(detail="the tier was opened for asking only")
 class ObjectStoreTier:
     """The tier `name`; the parts are used by nobody else."""
 
-    def __init__(  # noqa: PLR0917 - built in one place
+    def __init__(
         self,
         name: str,
+        *,
         options: Options,
         bucket: Bucket,
         medium: Medium,
