@@ -20,8 +20,8 @@ from weightctl.controller.core.records import Availability
 
 LOGGED = re.compile(r"failpoint (\S+): log")
 REACHED = re.compile(r"failpoint (\S+): (kill|stop|kill-children|error)$", re.MULTILINE)
-PASSING = {"BUSY", "NOT_READY", "STALE_GENERATION"}
-"""Refusals that say: not now."""
+PASSING = {"BUSY", "NOT_READY", "STALE_GENERATION", "LEASE_EXPIRED"}
+"""Refusals that say: not now; on a slow machine a load may outlive its short lease."""
 PATIENCE_S = 120.0
 PAUSE_S = 0.1
 IN_FLIGHT_S = 0.05

@@ -13,7 +13,8 @@ from weightctl.controller.core.records import Availability
 from weightctl.controller.core.state import WeightState
 from weightctl.controller.store.reading import read_state
 
-BUSY = 5
+NOT_NOW = {5, 13}
+"""The lease of a killed reader lives as long as it was given; a slow machine may outlive one."""
 POINTS = {
     "import": (
         *("journal.create.before", "journal.create.after", "file.rename:2", "tier.dfs.piece:3"),
@@ -53,7 +54,7 @@ def verb(life: Life, name: str, armed: str) -> None:
     if name == "lease release":
         life.ledger.asked_to_release(life.lease_id)
     ended = one.run(*course.words(life))
-    while ended.code == BUSY:  # the lease of a killed reader lives as long as it was given
+    while ended.code in NOT_NOW:
         time.sleep(0.5)
         ended = one.run(*course.words(life))
     if armed:
