@@ -128,7 +128,7 @@ class MooncakeHarness(TierHarness):
             capacity_bytes=None if memory else CAPACITY_BYTES,
         )
         opened = context(self.folder, read_only=read_only)
-        tier = MooncakeTier("mooncake", options, shared(self._options, opened))
+        tier = MooncakeTier(self.name, options, shared(self._options, opened))
         return tier if memory else DeletingTier(tier)
 
     def take_away(self) -> None:
