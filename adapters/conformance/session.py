@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
+import gc
 import json
+import os
 import sys
-from collections.abc import Callable, Generator, Mapping
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -23,6 +26,9 @@ from weightctl.adapters.conformance.grades import Grade
 
 EVENTS = "events.jsonl"
 REQUEST = "session.json"
+_EARLY = 0.8
+"""Of the deadline: when a thread can still tell what the tasks wait for."""
+_AWAITS_MAX = 50
 _FILE = '''"""Made by `weightctl adapter check`."""
 
 from weightctl.adapters.conformance.suite.distinction import ContractOfDistinction
@@ -53,8 +59,10 @@ python_files = test_tier.py
 class Listener:
     """Tells each case's beginning and end."""
 
-    def __init__(self, out: TextIO, deadline_s: float, done: frozenset[str]) -> None:
+    def __init__(self, out: TextIO, told: int, deadline_s: float, done: frozenset[str]) -> None:
         self._out = out
+        self._told = told
+        """Where stacks go: a descriptor that pytest does not capture."""
         self._deadline_s = deadline_s
         self._done = done
         self._worst: dict[str, dict[str, object]] = {}
@@ -78,10 +86,14 @@ class Listener:
         """Watch one case with everything that belongs to it."""
         name = _name(item)
         self._tell(event="begin", case=name)
-        faulthandler.dump_traceback_later(self._deadline_s, exit=True, file=2)
+        faulthandler.dump_traceback_later(self._deadline_s, exit=True, file=self._told)
+        early = threading.Timer(self._deadline_s * _EARLY, _tell_awaits, [self._told])
+        early.daemon = True
+        early.start()
         try:
             return (yield)
         finally:
+            early.cancel()
             faulthandler.cancel_dump_traceback_later()
             found = self._worst.pop(name, {"outcome": "passed", "detail": ""})
             self._tell(event="end", case=name, **found)
@@ -99,6 +111,31 @@ class Listener:
 
     def _tell(self, **event: object) -> None:
         print(json.dumps(event), file=self._out, flush=True)
+
+
+def _tell_awaits(told: int) -> None:
+    """Where each task waits, which no thread's stack shows."""
+    lines = ["tasks, each with what it awaits, outermost first:"]
+    for task in [one for one in gc.get_objects() if isinstance(one, asyncio.Task)]:
+        if not task.done():
+            lines.append(f"  {task.get_name()}")
+            lines += _awaits(task.get_coro())
+    os.write(told, "\n".join([*lines, ""]).encode())
+
+
+def _awaits(waiting: Any) -> Iterator[str]:  # noqa: ANN401 - coroutines, generators, futures
+    for _ in range(_AWAITS_MAX):
+        for kind in ("cr", "ag", "gi"):
+            frame = getattr(waiting, f"{kind}_frame", None)
+            if frame is not None:
+                code = frame.f_code
+                yield f"    {code.co_filename}:{frame.f_lineno} in {code.co_name}"
+            if hasattr(waiting, f"{kind}_frame"):
+                follows = "gi_yieldfrom" if kind == "gi" else f"{kind}_await"
+                waiting = getattr(waiting, follows)
+                break
+        else:
+            return
 
 
 def _name(item: pytest.Item) -> str:
@@ -136,7 +173,7 @@ def main(folder: Path) -> int:
     ini.write_text(_INI)
     sys.path[:0] = [path for path in request["path"] if path not in sys.path]
     with (folder / EVENTS).open("a") as out:
-        listener = Listener(out, request["case_deadline_s"], frozenset(request["done"]))
+        listener = Listener(out, os.dup(2), request["case_deadline_s"], frozenset(request["done"]))
         argv = ["-c", str(ini), "--rootdir", str(folder), "-p", "no:cacheprovider", "-q"]
         argv += ["--tb=short", "-p", "pytest_asyncio.plugin", "--import-mode=importlib"]
         argv += ["--basetemp", str(folder / "media"), "-k", request["select"], str(test)]

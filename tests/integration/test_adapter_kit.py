@@ -1,0 +1,207 @@
+"""`weightctl adapter`: grades of built-in tiers, tiers that hang or die, a project that works."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weightctl.adapters.conformance.check import Request, check
+from weightctl.adapters.conformance.grades import Grade
+from weightctl.adapters.conformance.new import make
+from weightctl.adapters.conformance.report import Finding, Report, Verdict
+from weightctl.controller.errors import ConfigError, TargetExistsError
+
+ROOT = Path(__file__).parents[2]
+WEIGHTCTL = (sys.executable, "-m", "weightctl.controller.cli.main")
+PATIENCE_S = 600.0
+CASE_S = 300.0
+
+_HEAD = """
+import anyio, os, signal, time
+from weightctl.adapters.conformance.reference import ReferenceMedium, ReferenceTier
+MEDIUM = ReferenceMedium()
+class Tier(ReferenceTier):
+    def __init__(self, name, options, context):
+        super().__init__(name, ReferenceMedium())
+"""
+
+
+def weightctl(*words: str, path: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*WEIGHTCTL, *words],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (path, *sys.path)))},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("kind", ["memory", "local_disk"])
+def test_a_built_in_tier_is_at_least_gold(kind: str) -> None:
+    options = {"path": "{tmp}/medium"}
+    report = check(
+        Request(
+            factory=f"weightctl.adapters.{kind}:factory", options=options, case_deadline_s=CASE_S
+        )
+    )
+    below = [one for one in report.findings if one.grade <= Grade.GOLD and one.counts_against]
+    assert report.grade >= Grade.GOLD, below
+    assert report.profile["kind"] == kind
+    assert any("MiB/s" in hint for hint in report.hints)  # beside its floor
+
+
+@pytest.mark.parametrize(
+    "line, verdict, told",
+    [
+        ("        time.sleep(3600)", Verdict.HUNG, "in capacity"),
+        ("        while True: pass", Verdict.HUNG, "in capacity"),
+        ("        await anyio.sleep_forever()", Verdict.HUNG, "in capacity"),
+        ("        os._exit(9)", Verdict.DIED, ""),
+        ("        os.kill(os.getpid(), signal.SIGSEGV)", Verdict.DIED, ""),
+    ],
+)
+def test_a_tier_that_hangs_or_ends_the_process_is_reported_and_the_rest_is_checked(
+    line: str, verdict: Verdict, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = f"{_HEAD}class factory(Tier):\n    async def capacity(self):\n{line}\n"
+    (tmp_path / "bad_tier.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    select = "capacity_follows or an_empty_batch"
+    report = check(Request(factory="bad_tier:factory", select=select, case_deadline_s=5.0))
+    found = {finding.rule: finding for finding in report.findings}
+    hurt = found["capacity follows what is stored and dropped"]
+    assert hurt.verdict is verdict
+    assert told in hurt.detail
+    assert found["an empty batch has no outcomes"].verdict is Verdict.HOLDS
+    assert report.grade is Grade.NONE
+
+
+def test_what_holds_up_the_loop_is_named_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = f"{_HEAD}class factory(Tier):\n    async def inventory(self, group_id=None):\n"
+    source += "        try: time.sleep(0.001)\n        except Exception: pass\n"
+    source += "        return await super().inventory(group_id)\n"
+    (tmp_path / "blocking_tier.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    report = check(
+        Request(factory="blocking_tier:factory", select="holds_up", case_deadline_s=CASE_S)
+    )
+    (finding,) = report.findings
+    assert finding.verdict is Verdict.BROKEN
+    assert "time.sleep blocks" in finding.detail
+    assert "blocking_tier.py" in finding.detail
+
+
+@pytest.mark.parametrize(
+    "words, told",
+    [
+        (
+            ("no_such_module:factory", "--select", "an_empty_batch"),
+            "No module named 'no_such_module'",
+        ),
+        (("json:dumps", "--select", "an_empty_batch"), "TypeError"),
+        (("json:dumps", "--option", "path"), "no `=`"),
+    ],
+)
+def test_what_cannot_be_checked_is_said(words: tuple[str, ...], told: str) -> None:
+    done = weightctl("adapter", "check", *words)
+    assert done.returncode in (1, 2)
+    assert told in done.stdout + done.stderr
+
+
+def finding(grade: Grade, verdict: Verdict) -> Finding:
+    return Finding(case="x::TestTier::test_a_rule", grade=grade, verdict=verdict)
+
+
+@pytest.mark.parametrize(
+    "verdicts, grade",
+    [
+        ("", Grade.NONE),
+        ("holds holds holds holds", Grade.PLATINUM),
+        ("holds holds holds untried", Grade.GOLD),
+        ("holds inapplicable holds hung", Grade.GOLD),
+        ("holds broken holds holds", Grade.BRONZE),
+        ("died holds holds holds", Grade.NONE),
+    ],
+)
+def test_a_grade_needs_every_case_of_it_and_of_the_lower_ones(verdicts: str, grade: Grade) -> None:
+    pairs = zip(list(Grade)[1:], verdicts.split(), strict=False)
+    report = Report(factory="f", findings=[finding(one, Verdict(word)) for one, word in pairs])
+    assert report.grade is grade
+    assert f"grade: {grade.name.lower()}" in report.text() or not verdicts
+
+
+# --- new ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = make("cold-store", tmp_path_factory.mktemp("new"))
+    return made[0].parent
+
+
+def test_a_new_project_is_at_least_bronze_at_once(project: Path) -> None:
+    words = ("weightctl_cold_store:factory", "--option", "path={tmp}/medium", "--json")
+    words += ("--select", "not thousand")  # the long ones are run over the built-in tiers
+    done = weightctl(
+        "adapter", "check", *words, "--case-deadline", "300s", path=str(project / "src")
+    )
+    document: dict[str, Any] = json.loads(done.stdout)
+    assert done.returncode == 0, document["missing"]
+    assert document["grade"] in {"gold", "platinum"}, document["missing"]
+
+
+def test_a_new_project_is_installed_typed_and_passes_its_own_tests(
+    project: Path, tmp_path: Path
+) -> None:
+    site = tmp_path / "site"
+    command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*command, "--no-index", "-t", str(site), str(project)], check=True)
+    path = os.pathsep.join([str(site), *sys.path])
+    environment = {**os.environ, "PYTHONPATH": path, "MYPYPATH": str(ROOT / ".devroot")}
+    for argv in (
+        ["pytest", "-q", "-k", "stored_bytes or hostile or drop", "-p", "no:cacheprovider"],
+        ["ruff", "check", "--isolated", "--line-length", "100", "."],
+        ["ruff", "format", "--isolated", "--line-length", "100", "--check", "."],
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", *argv],
+            cwd=project,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    asked = "from importlib.metadata import entry_points as e; print(*e(group='weightctl.tiers'))"
+    told = subprocess.run(
+        [sys.executable, "-c", asked], env=environment, capture_output=True, text=True, check=True
+    )
+    assert "name='cold-store', value='weightctl_cold_store:factory'" in told.stdout
+
+
+@pytest.mark.parametrize(
+    "name", ["", "Cold", "1st", "a--b", "a-", "a/b", "../x", "a b", "x" * 41, "json", "é"]
+)
+def test_a_name_that_cannot_be_one_is_refused_and_nothing_is_written(
+    name: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError):
+        make(name, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_is_written_over(tmp_path: Path) -> None:
+    (tmp_path / "weightctl-cold").symlink_to("nowhere")
+    with pytest.raises(TargetExistsError):
+        make("cold", tmp_path)
+    done = weightctl("adapter", "new", "cold", "--into", str(tmp_path))
+    assert done.returncode == 11
+    assert "nothing is written over" in done.stderr
