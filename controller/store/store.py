@@ -18,7 +18,7 @@ from weightctl.controller.core import leases as lease_rules
 from weightctl.controller.core import lifecycle, operations, queries, starts
 from weightctl.controller.core.identity import DEFAULT_TENANT, Identity, payload_group_id
 from weightctl.controller.core.records import LIST_LIMIT_DEFAULT, Availability
-from weightctl.controller.errors import FencedError, InvariantViolationError
+from weightctl.controller.errors import FencedError, InvariantViolationError, WeightError
 from weightctl.controller.ports import Fence
 from weightctl.controller.store.arguments import typed
 from weightctl.controller.store.connection import Connect, connect
@@ -152,18 +152,27 @@ class WeightMetadataStore:
         payload_group_id: str = "",
     ) -> RevisionMetadata:
         """BeginWeightImport (CONTRACT 3.1); a retry returns the present record unchanged."""
-        record = await self._metadata(
-            identity,
-            partial(
-                lifecycle.prepare_begin,
+
+        def prepare(state: WeightState, *, now_ms: int) -> MetadataMutation:
+            mutation = lifecycle.prepare_begin(
+                state,
                 identity=identity,
                 expected_payload_count=expected_payload_count,
                 expected_logical_bytes=expected_logical_bytes,
                 payload_group_id=payload_group_id,
-            ),
-        )
-        if record.availability == Availability.IMPORTING:
-            self._imports.touch(identity)
+                now_ms=now_ms,
+            )
+            self._imports.touch(identity)  # before it can be seen, and be taken for abandoned
+            return mutation
+
+        try:
+            record = await self._metadata(identity, prepare)
+        except WeightError:
+            if identity not in self._engine.state.metadata:
+                self._imports.forget(identity)
+            raise
+        if record.availability is not Availability.IMPORTING:
+            self._imports.forget(identity)
         return record
 
     @typed

@@ -223,6 +223,17 @@ async def test_begin_retry_and_member_refresh_the_sign_of_life_but_not_the_recor
         assert store.import_idle_s(identity=ID) == pytest.approx(7)  # counts from the restart
 
 
+async def test_an_import_is_never_seen_without_a_sign_of_life(tmp_path: Path) -> None:
+    """A pass that is woken by its publication must not take it for abandoned."""
+    clock = VirtualClock(wall_ms=1000)
+    async with opened(tmp_path, clock) as store:
+        clock.jump(1000)
+        seen: list[float] = []
+        store.subscribe(lambda identity: seen.append(store.import_idle_s(identity=identity)))
+        await begin(store, ID)
+        assert seen == [pytest.approx(0)]
+
+
 # --- the guard's index ----------------------------------------------------------------------------
 
 
