@@ -134,7 +134,7 @@ def default_tiers(state_dir: str) -> tuple[TierConfig, ...]:
 
 
 def _read_file(named: str | None, environ: Mapping[str, str]) -> tuple[Path, dict[str, object]]:
-    path = Path(named).expanduser().absolute() if named else default_file(environ)
+    path = _expanded(named, "--config").absolute() if named else default_file(environ)
     try:
         with path.open("rb") as stream:
             raw = stream.read(FILE_BYTES_MAX + 1)
@@ -280,7 +280,19 @@ def _state_dir(
     if origin == _DEFAULT:
         return str(default_state_dir(environ)), _DEFAULT
     root = file.parent if origin.startswith("file ") else Path.cwd()
-    return str((root / Path(str(value)).expanduser()).resolve()), origin
+    try:
+        return str((root / _expanded(str(value), origin)).resolve()), origin
+    except RuntimeError as error:  # links that go round
+        raise _refused(f"state_dir from {origin}", str(error), "") from None
+
+
+def _expanded(text: str, origin: str) -> Path:
+    """The path with its leading `~` or `~user` replaced."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        why = f"nobody knows the home of {text.partition('/')[0]!r}"
+        raise _refused(f"path {text!r} from {origin}", why, "") from None
 
 
 # --- refusals -------------------------------------------------------------------------------------

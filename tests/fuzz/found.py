@@ -74,6 +74,7 @@ FOUND: tuple[tuple[str, str, bytes], ...] = (
     ("config-file", "key-of-many-parts", b"policy" + b".a" * 100_000 + b" = 1\n"),
     ("config-file", "refused-value-nested", b"[policy]\ncold_copies" + b".a" * 250 + b" = 1\n"),
     ("config-file", "state-directory-with-nul", b'state_dir = "a\\u0000b"\n'),
+    ("settings", "home-of-nobody", b"state_dir=~nobody-of-that-name/x"),
     ("settings", "endless-size", f"import.payload_bytes={_LONG}".encode()),
     ("tier-options", "endless-size", _options(capacity_bytes=_LONG)),
     ("tier-options", "duration-of-many-digits", _options(deadline_s=10**400)),
