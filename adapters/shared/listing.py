@@ -124,7 +124,10 @@ class Hints:
             listing.discard(gone)
         if come is not None:
             listing.add(come)
-        listing.changed_ns = os.fstat(group_fd).st_mtime_ns
+        try:
+            listing.changed_ns = os.fstat(group_fd).st_mtime_ns
+        except OSError:
+            self.forget(group)  # it has happened, whatever a look at it says
 
     def put(self, group: str, listing: GroupListing) -> GroupListing:
         """Remember a fresh listing."""

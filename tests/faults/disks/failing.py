@@ -24,7 +24,7 @@ from tests.support.fuse.faults import Fault
 from tests.support.fuse.mounted import Lab
 
 NEVER = 10**9
-LEFTOVERS = (".partial", ".new")
+LEFTOVERS = (".partial", "device.new")
 
 
 @dataclass(slots=True)

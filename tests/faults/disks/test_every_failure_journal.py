@@ -15,7 +15,7 @@ from tests.faults.disks.faults import FAULTS
 from tests.faults.disks.journal import Picture, short_limits
 from tests.support.fuse.mounted import Lab, mounted
 
-PLACES = 16
+PLACES = 12
 """Places of each fault here."""
 
 
@@ -39,7 +39,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 def test_the_journal_outlives_a_failure_at_any_place(bench: Bench, name: str) -> None:
     ops, fault = FAULTS[name]
     count = count_operations(bench.lab, bench.disk, ops)
-    offset = sorted(FAULTS).index(name)  # not the same places for each fault
-    chosen = sorted({(number * count + offset) // PLACES % count for number in range(PLACES)})
-    faults = [fault(at) for at in chosen]
+    offset, kinds = list(FAULTS).index(name), len(FAULTS)  # not the same places for each fault
+    chosen = {(n * kinds + offset) * count // (PLACES * kinds) for n in range(PLACES)}
+    faults = [fault(at) for at in sorted(chosen)]
     fail_each(bench.lab, bench.disk, faults, bench.pictures).check()

@@ -27,7 +27,7 @@ from tests.support.mounts import ram, remount
 from weightctl.controller.core.records import Availability, Residency
 
 PAGE_BYTES = 4096
-TIER_PAGES = (0, 1, 3, 7, 20)
+TIER_PAGES = (0, 3, 20)
 JOURNAL_PAGES = range(0, 60, 3)
 SIZES = {"local_disk": 2 << 20, "dfs": 2 << 20, "nof": 12 << 20}
 

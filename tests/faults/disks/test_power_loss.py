@@ -15,7 +15,7 @@ from tests.faults.disks.recording import record_journal, record_product, record_
 from tests.support.mounts import ram
 
 SCRATCH_BYTES = 256 * 1024 * 1024
-SAMPLES = {"local_disk": (3, 1), "dfs": (3, 1), "nof": (2, 2)}
+SAMPLES = {"local_disk": (3, 1), "dfs": (3, 1), "nof": (2, 3)}
 """Random losses at each place, and how many places for each that is judged."""
 
 
@@ -42,7 +42,7 @@ def test_the_journal_keeps_what_it_acknowledged_when_the_power_goes_at_any_place
 ) -> None:
     with short_limits():
         recording = record_journal(tmp_path / "disk")
-        verdicts = lose_power(recording.log, recording.judge, scratch, random_each=2, every=3)
+        verdicts = lose_power(recording.log, recording.judge, scratch, random_each=2, every=4)
     verdicts.check()
 
 
