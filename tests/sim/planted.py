@@ -234,6 +234,11 @@ PLANTED: dict[str, tuple[Planted, ...]] = {
         "limit = situation.policy.import_abandon_ms",
         "limit = situation.policy.import_abandon_ms // 4",
     ),
+    "an import is seen before its sign of life": _one(
+        "controller.store.store:WeightMetadataStore.begin_import",
+        "self._imports.touch(identity)",
+        "pass",
+    ),
     "a dry run acts": _one(
         f"{RECONCILER}:Reconciler.ask",
         "return await self._survey.answer(await self._question(record))",

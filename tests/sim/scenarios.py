@@ -168,6 +168,9 @@ CORNERS: Mapping[str, Script] = {
         payloads=5,
         latency_s=0.3,
     ),
+    "a revision is imported long after the start": _script(
+        (60.0, "import", 0, 1.0), latency_s=0.0
+    ),
     "a revision is imported twice": _script(
         _IN_MEMORY, (2.0, "delete", 0, 1.0), (20.0, "import", 0, 0.0)
     ),
