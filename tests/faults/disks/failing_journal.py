@@ -109,7 +109,7 @@ async def _walk(
         acknowledged.append(await journal.picture(store))
         try:
             async for _ in scenario(store, clock):
-                acknowledged.append(await journal.picture(store))  # noqa: PERF401 - kept at an error
+                acknowledged.append(await journal.picture(store))  # noqa: PERF401 - keeps what was
         except WeightError as error:
             await _judge_refusal(store, error, acknowledged, lift)
             raise
