@@ -120,10 +120,10 @@ class BorderedTier:
         return self
 
     async def _live(self) -> None:
-        await self._driven("entering", self._inner.__aenter__)
+        await self.driven("entering", self._inner.__aenter__)
         self._entered.set()
         await self._leave.wait()
-        await self._driven("leaving", lambda: self._inner.__aexit__(None, None, None))
+        await self.driven("leaving", lambda: self._inner.__aexit__(None, None, None))
 
     async def __aexit__(self, *exc_info: object) -> None:
         host, self._host = self._host, None
@@ -228,23 +228,23 @@ class BorderedTier:
             raise
         except Exception as error:
             raise self._error("open", shown(error)) from error
-        reader = await self._driven("open", opened.__aenter__)
+        reader = await self.driven("open", opened.__aenter__)
         try:
             yield cast("RangedReader", _BorderedReader(self, reader))
         except BaseException as error:
             told = (type(error), error, error.__traceback__)
-            await self._driven("closing", lambda: opened.__aexit__(*told))
+            await self.driven("closing", lambda: opened.__aexit__(*told))
             raise
         else:
-            await self._driven("closing", lambda: opened.__aexit__(None, None, None))
+            await self.driven("closing", lambda: opened.__aexit__(None, None, None))
 
     # --- the border -------------------------------------------------------------------------------
 
     async def _call(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
         self._check()
-        return await self._driven(name, call)
+        return await self.driven(name, call)
 
-    async def _driven(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
+    async def driven(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
         """Its answer, of whatever type.  Raises weightctl's errors only."""
         try:
             return await Turns(
@@ -315,7 +315,7 @@ class _BorderedReader:
 
     async def read_into(self, offset: int, buffer: memoryview) -> None:
         """As the port."""
-        await self._border._driven("read_into", lambda: self._inner.read_into(offset, buffer))  # noqa: SLF001
+        await self._border.driven("read_into", lambda: self._inner.read_into(offset, buffer))
 
     def fileno(self) -> int | None:
         """As the port."""

@@ -127,7 +127,7 @@ def _is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _turn(inner: Any, given: object, thrown: BaseException | None) -> object:  # noqa: ANN401 - any iterator
+def _turn(inner: Generator[Any, Any, T], given: object, thrown: BaseException | None) -> object:
     if thrown is not None:
         return inner.throw(thrown)
     return next(inner) if given is None else inner.send(given)
