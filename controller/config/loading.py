@@ -13,7 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weightctl.controller.config.places import default_file, default_state_dir, memory_path
+from weightctl.controller.config.places import (
+    default_file,
+    default_state_dir,
+    expanded,
+    memory_path,
+)
 from weightctl.controller.config.settings import (
     BY_KEY,
     BY_VARIABLE,
@@ -134,7 +139,7 @@ def default_tiers(state_dir: str) -> tuple[TierConfig, ...]:
 
 
 def _read_file(named: str | None, environ: Mapping[str, str]) -> tuple[Path, dict[str, object]]:
-    path = _expanded(named, "--config").absolute() if named else default_file(environ)
+    path = expanded(named, "--config").absolute() if named else default_file(environ)
     try:
         with path.open("rb") as stream:
             raw = stream.read(FILE_BYTES_MAX + 1)
@@ -281,18 +286,9 @@ def _state_dir(
         return str(default_state_dir(environ)), _DEFAULT
     root = file.parent if origin.startswith("file ") else Path.cwd()
     try:
-        return str((root / _expanded(str(value), origin)).resolve()), origin
+        return str((root / expanded(str(value), origin)).resolve()), origin
     except RuntimeError as error:  # links that go round
         raise _refused(f"state_dir from {origin}", str(error), "") from None
-
-
-def _expanded(text: str, origin: str) -> Path:
-    """The path with its leading `~` or `~user` replaced."""
-    try:
-        return Path(text).expanduser()
-    except RuntimeError:
-        why = f"nobody knows the home of {text.partition('/')[0]!r}"
-        raise _refused(f"path {text!r} from {origin}", why, "") from None
 
 
 # --- refusals -------------------------------------------------------------------------------------

@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from weightctl.controller.errors import ConfigError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -27,6 +29,21 @@ def memory_path(state_dir: str) -> str:
     """The memory tier's folder of that state directory alone."""
     mark = hashlib.sha256(os.fsencode(state_dir)).hexdigest()[:12]
     return str(_MEMORY_ROOT / f"weightctl-{mark}")
+
+
+def expanded(text: str, origin: str) -> Path:
+    """The path with its leading `~` or `~user` replaced.  Raises ConfigError for an unknown user.
+
+    origin: where the text was given, for people.
+    """
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise ConfigError(
+            f"path {text!r} from {origin}",
+            f"{ConfigError.reason}: nobody knows the home of {text.partition('/')[0]!r}",
+            "correct it and try again",
+        ) from None
 
 
 def _base(environ: Mapping[str, str], variable: str, under_home: str) -> Path:

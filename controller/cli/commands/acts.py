@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from weightctl.controller.cli.calling import call, survey
 from weightctl.controller.cli.exit_codes import ExitCode
+from weightctl.controller.config.places import expanded
 from weightctl.controller.core.identity import parse_identity
 from weightctl.controller.core.plan import GUARDS
 
@@ -162,7 +162,7 @@ def _identity(args: argparse.Namespace) -> str:
 
 def _absolute(path: str) -> str:
     """The running controller has another working directory."""
-    return str(Path(path).expanduser().absolute())
+    return str(expanded(path, "the command line").absolute())
 
 
 def _ttl_ms(args: argparse.Namespace) -> int | None:

@@ -8,6 +8,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from weightctl.controller.config.places import expanded
 from weightctl.controller.errors import SourceError
 from weightctl.controller.weightstore.source import ModelSource
 
@@ -34,7 +35,7 @@ def find_model(named: str | None) -> Path:
     Raises SourceError when there is none.
     """
     if named is not None:
-        return Path(named).expanduser().absolute()
+        return expanded(named, "the command line").absolute()
     try:
         files = metadata.distribution(DISTRIBUTION).files or []
     except metadata.PackageNotFoundError:

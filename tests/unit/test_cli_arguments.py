@@ -1,9 +1,14 @@
-"""Numbers on the command line that stand for a count of rows or a place in the log."""
+"""Arguments of the command line that are refused before anything is read."""
+
+from collections.abc import Callable
 
 import pytest
 
+from weightctl.controller.cli.commands import acts
+from weightctl.controller.cli.demo.model import find_model
 from weightctl.controller.cli.exit_codes import ExitCode
 from weightctl.controller.cli.parser import Grammar
+from weightctl.controller.errors import ConfigError
 
 
 @pytest.mark.parametrize("option", ["--limit", "--from"])
@@ -15,3 +20,9 @@ def test_a_count_of_entries_is_refused_before_anything_is_read(
         Grammar().parse(["oplog", "show", f"{option}={number}"])
     assert end.value.code == ExitCode.USAGE
     assert "a whole number from 0 to" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("absolute", [acts._absolute, find_model])
+def test_a_path_under_the_home_of_nobody_is_refused(absolute: Callable[[str], object]) -> None:
+    with pytest.raises(ConfigError, match="~nobody-of-that-name"):
+        absolute("~nobody-of-that-name/model")
