@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 from weightctl.controller.api import client
 from weightctl.controller.cli.settings import load_config
@@ -157,7 +157,7 @@ def _emitter(console: Console, progress: Progress) -> Callable[[Mapping[str, Any
     return emit
 
 
-def _is_progress(said: Any) -> bool:  # noqa: ANN401 - as it came from the other process
+def _is_progress(said: object) -> TypeGuard[dict[str, Any]]:
     return (
         isinstance(said, dict)
         and all(isinstance(said.get(name), str) for name in ("stage", "unit"))
