@@ -13,7 +13,7 @@ import pytest
 from tests.sim.actions import ACTIONS
 from tests.sim.kinds import incidents, table, unnamed
 from tests.sim.scenarios import SCENARIOS
-from tests.sim.script import Action, Script, Setting, TierSpec, generate
+from tests.sim.script import EVERY_FAULT, Action, Script, Setting, TierSpec, generate
 from tests.sim.shrink import shrink, told
 from tests.sim.world import simulate
 from weightctl.adapters.conformance.faults import Fault
@@ -24,27 +24,38 @@ pytestmark = pytest.mark.usefixtures("simulated")
 BATCHES = 13
 SEEDS_PER_BATCH = 20
 INCIDENTS_MIN = 2000
+MORE_TURNS = 30
+"""Further histories for an incident that was rare in the first ones."""
 _fired: Counter[str] = Counter()
 _acted: Counter[str] = Counter()
 _runs: set[int] = set()
 
 
+def _simulate(seed: int) -> None:
+    script = generate(seed)
+    report = simulate(script)
+    _fired.update(report.fired)
+    _acted.update(report.actions)
+    _runs.add(seed)
+    if report.oracle:
+        pytest.fail(told(script, report))
+
+
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_no_history_breaks_a_rule(batch: int) -> None:
     for seed in range(batch * SEEDS_PER_BATCH, (batch + 1) * SEEDS_PER_BATCH):
-        script = generate(seed)
-        report = simulate(script)
-        _fired.update(report.fired)
-        _acted.update(report.actions)
-        _runs.add(seed)
-        if report.oracle:
-            pytest.fail(told(script, report))
+        _simulate(seed)
 
 
 def test_enough_went_wrong_and_every_kind_of_fault_occurred() -> None:
     if len(_runs) < BATCHES * SEEDS_PER_BATCH:
         pytest.skip("not all histories were run")
     assert _fired.total() >= INCIDENTS_MIN
+    for index, (where, kind) in enumerate(EVERY_FAULT):
+        for turn in range(BATCHES, BATCHES + MORE_TURNS):  # seeds that have it often
+            if _fired[f"{where.rpartition('.')[2]}:{kind}"]:
+                break
+            _simulate(index + turn * len(EVERY_FAULT))
     assert sorted(incidents() - set(_fired)) == []
     never = [kind for kind, times in table(_fired, _acted).items() if not times]
     assert never == []
