@@ -1,1 +1,6 @@
-"""The kit for plugin authors: a reference tier to read and compare with.  Layer: above tiers."""
+"""The kit for authors of tiers; see the README beside this file.  Layer: above tiers.
+
+`reference` is a whole tier to read, `suite` the contract as pytest cases, `check` and `new` stand
+behind `weightctl adapter`, `faults` makes any tier misbehave on request.  Importing this package
+imports nothing; only `suite` and `session` need pytest.
+"""
