@@ -20,7 +20,7 @@ def engine(tmp_path: Path) -> Engine:
     engine = Engine(
         memoryview(bytearray(64)),
         path=str(tmp_path / "shared"),
-        remembered=str(tmp_path / "uuid"),
+        remembered=str(tmp_path / "tiers" / "dfs.uuid"),
         host="00ff00",
         uuid="medium",
     )
