@@ -108,17 +108,16 @@ class TierEpochs:
 
 
 def read_evidence(connection: sqlite3.Connection, identity: Identity) -> tuple[EvidenceRow, ...]:
-    """Every kept row of a revision, oldest first; blocking."""
+    """Every kept row of a revision, oldest first; blocking.  Raises StateDirectoryError."""
     rows: list[EvidenceRow] = []
-    for document, checksum in connection.execute(
-        SQL["read_evidence"], (revision_record_key(identity),)
-    ):
-        if xxhash.xxh32_intdigest(document) != checksum:
-            raise _damaged(identity, "a batch does not have its checksum")
-        try:
+    key = revision_record_key(identity)
+    try:
+        for document, checksum in connection.execute(SQL["read_evidence"], (key,)):
+            if xxhash.xxh32_intdigest(document) != checksum:
+                raise _damaged(identity, "a batch does not have its checksum")
             rows += map(_row_from, json.loads(document))
-        except (ValueError, TypeError, RecursionError) as error:
-            raise _damaged(identity, f"a batch is none: {error}") from error
+    except (*BAD_FILE, RecursionError) as error:
+        raise _damaged(identity, f"a batch is none: {error}") from error
     return tuple(rows)
 
 

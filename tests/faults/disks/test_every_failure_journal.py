@@ -4,6 +4,7 @@ A sample of the places here; `make torture` takes them all.
 """
 
 import asyncio
+import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,9 @@ from tests.faults.disks.failing_journal import count_operations, fail_each, undi
 from tests.faults.disks.faults import FAULTS
 from tests.faults.disks.journal import Picture, short_limits
 from tests.support.fuse.mounted import Lab, mounted
+from tests.support.store_child import REVISIONS
+from weightctl.controller.errors import StateDirectoryError
+from weightctl.controller.store.evidence import read_evidence
 
 PLACES = 12
 """Places of each fault here."""
@@ -43,3 +47,15 @@ def test_the_journal_outlives_a_failure_at_any_place(bench: Bench, name: str) ->
     chosen = {(n * kinds + offset) * count // (PLACES * kinds) for n in range(PLACES)}
     faults = [fault(at) for at in sorted(chosen)]
     fail_each(bench.lab, bench.disk, faults, bench.pictures).check()
+
+
+def test_evidence_that_cannot_be_read_is_an_error_with_a_reason(tmp_path: Path) -> None:
+    """Found at reading operation 332 of the life: the error of SQLite itself came out."""
+    path = tmp_path / "weightctl.db"
+    path.write_bytes(b"no database".ljust(4096))
+    connection = sqlite3.connect(path)
+    try:
+        with pytest.raises(StateDirectoryError, match="DamagedEvidence"):
+            read_evidence(connection, REVISIONS[0])
+    finally:
+        connection.close()
