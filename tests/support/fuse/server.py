@@ -11,6 +11,7 @@ its caller got: as with a real file system whose server is gone.
 import os
 import pickle
 import select
+import signal
 import socket
 import sys
 from contextlib import suppress
@@ -117,7 +118,9 @@ class Server:
 
 
 def main(folder: Path, control: socket.socket) -> None:
-    """Serve until the test closes its end."""
+    """Serve until the test closes its end, whatever signal its group gets: then the mount goes."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     device = wire.mount_over(folder)
     try:
         server = Server(device)
