@@ -57,10 +57,17 @@ class Retry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoCapacity:
-    """It does not fit: ENOSPC, EDQUOT or the tier's own limit."""
+    """It does not fit: ENOSPC, EDQUOT or the tier's own limit; both 0 where nobody has counted."""
 
     needed_bytes: int
     free_bytes: int
+
+    @property
+    def detail(self) -> str:
+        """In words."""
+        if not self.needed_bytes:
+            return "the medium says that it is full or that its quota is used up"
+        return f"it needs {self.needed_bytes} bytes and {self.free_bytes} are free"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -101,9 +101,9 @@ class Tally:
                 self.failures += 1
                 self.retry_after_s = max(self.retry_after_s, after_s)
                 self._note(key, name, detail)
-            case NoCapacity(needed_bytes=needed_bytes, free_bytes=free_bytes):
+            case NoCapacity(detail=detail):
                 self.failures += 1
-                self._note(key, name, f"needs {needed_bytes} bytes, {free_bytes} are free")
+                self._note(key, name, detail)
             case Fenced(detail=detail):
                 self.fenced = True
                 self._note(key, name, detail)

@@ -191,12 +191,12 @@ def _given_up(tier: Tier, member: Member, last: Outcome, attempts: int) -> Unkno
 def _refuse(tier: Tier, member: Member, outcome: Outcome) -> NoReturn:
     what = f"object {member.key} could not be written to tier {tier.profile.name}"
     match outcome:
-        case NoCapacity(needed_bytes=needed, free_bytes=free):
+        case NoCapacity(needed_bytes=needed, free_bytes=free, detail=detail):
             raise CapacityError(
                 needed,
                 free,
                 what,
-                f"it needs {needed} bytes and {free} are free",
+                detail,
                 "evict or delete something there, then run the same command again: it resumes",
             )
         case Corrupt(expected=expected, got=got):

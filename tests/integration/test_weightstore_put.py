@@ -230,6 +230,7 @@ async def _no_wait(seconds: float) -> None:
     "outcome, error",
     [
         (NoCapacity(needed_bytes=10, free_bytes=1), CapacityError),
+        (NoCapacity(needed_bytes=0, free_bytes=0), CapacityError),
         (Conflict(detail="another instance"), WeightError),
         (Fenced(detail="term 9 was seen"), FencedError),
         (Permanent(detail="read-only"), TerminalError),
@@ -243,7 +244,8 @@ async def test_other_outcomes_end_the_import_with_a_reason(
         with pytest.raises(error) as caught:
             await parts.weights.put(IDENTITY, parts.source)
         assert payload_prefix(IDENTITY) in caught.value.what
-        assert caught.value.why
+        assert caught.value.why == outcome.detail  # type: ignore[union-attr]
+        assert "needs 0 bytes" not in caught.value.why
         assert caught.value.todo
         assert await parts.availability() is Availability.IMPORTING
         assert MANIFEST_KEY not in parts.hot.content
