@@ -1,6 +1,6 @@
 """The n-th operation of a journal's life fails, for every n: with each error, once or from then on.
 
-A sample of the places here; `make torture` takes them all.
+A sample of the places here; `make torture-disks` takes them all.
 """
 
 import asyncio

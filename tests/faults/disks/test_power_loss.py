@@ -1,6 +1,6 @@
 """The power goes at every place of a life: what was said is there, the rest is whole or absent.
 
-`make torture` runs the same with many more random losses at every place.
+`make torture-disks` runs the same with many more random losses at every place.
 """
 
 from collections.abc import Iterator
