@@ -14,6 +14,7 @@ import pytest
 from anyio import to_thread
 
 from tests.support.file_media import FileHarness
+from tests.support.mounts import cannot
 from weightctl.adapters import local_disk, memory
 from weightctl.adapters.conformance.suite.material import (
     GROUP,
@@ -300,7 +301,7 @@ def small_disk(harness: FileHarness) -> Iterator[Path]:
     argv = ["mount", "-t", "tmpfs", "-o", "size=8m", "weightctl-test", str(harness.root)]
     mount = shutil.which("mount")
     if mount is None or subprocess.run(argv, capture_output=True, check=False).returncode:
-        pytest.skip("mounting is not allowed here")
+        cannot("mounting is not allowed here")
     yield harness.root
     subprocess.run(["umount", "-l", str(harness.root)], check=True)
 

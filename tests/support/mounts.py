@@ -1,7 +1,7 @@
 """Small file systems of a test's own: mounted, filled, made read-only, and always unmounted.
 
 Mounting needs root.  Where it is refused a test is skipped with the reason, but never in CI, where
-the reason is a failure.
+the reason is a failure (`cannot`).
 """
 
 import ctypes
@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -52,11 +53,15 @@ def remount(folder: Path, *, read_only: bool) -> None:
 
 def require_mounts() -> None:
     """Skip, or fail in CI, where file systems cannot be mounted."""
-    reason = _refusal()
-    if reason:
-        if os.environ.get("CI", "") not in {"", "0", "false"}:
-            pytest.fail(reason)
-        pytest.skip(reason)
+    if reason := _refusal():
+        cannot(reason)
+
+
+def cannot(reason: str) -> NoReturn:
+    """Skip a test for what this machine does not let it do; fail it where CI is set."""
+    if os.environ.get("CI", "") not in {"", "0", "false"}:
+        pytest.fail(reason)
+    pytest.skip(reason)
 
 
 def _refusal() -> str:

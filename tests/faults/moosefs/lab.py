@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
+from tests.support.mounts import cannot
 
 SCRIPT = Path(__file__).with_name("moosefs_lab.sh")
 TOOLS = ("mfsmaster", "mfschunkserver", "mfsmount", "ip", "nsenter")
@@ -85,9 +85,9 @@ class Lab:
 
 @contextmanager
 def laboratory(folder: Path) -> Iterator[Lab]:
-    """Start MooseFS in `folder`, mounted at `folder`/mnt; skips where that cannot be."""
+    """Start MooseFS in `folder`, mounted at `folder`/mnt; where that cannot be, `cannot`."""
     if reason := missing():
-        pytest.skip(reason)
+        cannot(reason)
     lab = Lab(folder)
     command = [str(SCRIPT), "hold", str(folder)]
     with subprocess.Popen(
@@ -97,7 +97,7 @@ def laboratory(folder: Path) -> Iterator[Lab]:
         assert holder.stdout is not None
         try:
             if not holder.stdout.readline():
-                pytest.skip(f"MooseFS did not start:\n{lab.log()}")
+                cannot(f"MooseFS did not start:\n{lab.log()}")
             yield lab
         finally:
             holder.stdin.close()

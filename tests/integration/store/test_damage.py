@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.mounts import cannot
 from tests.support.store_child import evidence
 from tests.support.stores import begin, manifest, many, opened, payload, published
 from tests.support.weights import ID, identity
@@ -363,7 +364,7 @@ def mounted(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "mounted"
     folder.mkdir()
     if shutil.which("mount") is None or mount("-t", "tmpfs", "-o", "size=1m", "none", folder):
-        pytest.skip("this user may not mount a file system")
+        cannot("this user may not mount a file system")
     try:
         yield folder
     finally:
