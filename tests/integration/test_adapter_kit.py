@@ -168,6 +168,7 @@ def test_a_new_project_is_installed_typed_and_passes_its_own_tests(
     environment = {**os.environ, "PYTHONPATH": path, "MYPYPATH": str(ROOT / ".devroot")}
     for argv in (
         ["pytest", "-q", "-k", "stored_bytes or hostile or drop", "-p", "no:cacheprovider"],
+        ["mypy", "--strict", "--cache-dir", str(tmp_path / "mypy"), "src", "tests"],
         ["ruff", "check", "--isolated", "--line-length", "100", "."],
         ["ruff", "format", "--isolated", "--line-length", "100", "--check", "."],
     ):
