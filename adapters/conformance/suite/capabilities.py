@@ -4,6 +4,7 @@ What works without being declared is a hint: the planner could use the tier for 
 """
 
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import fields
 
 import pytest
@@ -13,21 +14,27 @@ from weightctl.adapters.conformance.grades import Grade
 from weightctl.adapters.conformance.suite.cases import TierCases
 from weightctl.adapters.conformance.suite.harness import TierHarness
 from weightctl.adapters.conformance.suite.material import (
+    GROUP,
     content_of,
+    drop_item,
     fence,
     kinds,
     member_of,
     members_of,
     read_all,
+    source_of,
     states,
+    store,
     store_one,
 )
 from weightctl.controller.core.observation import MemberState
 from weightctl.controller.core.tiers import Capabilities, TierProfile, refusal_of
-from weightctl.controller.ports import StoreItem, Tier
+from weightctl.controller.errors import ReconcileError
+from weightctl.controller.ports import PIECE_BYTES, StoreItem, Tier
 
-ABSENT, COMPLETE = MemberState.ABSENT, MemberState.COMPLETE
+ABSENT, PARTIAL, COMPLETE = MemberState.ABSENT, MemberState.PARTIAL, MemberState.COMPLETE
 Record = Callable[[str, object], None]
+ROUNDS = 5
 
 
 class ContractOfCapabilities(TierCases):
@@ -101,6 +108,97 @@ class ContractOfCapabilities(TierCases):
                 batch = [StoreItem(member=again, open_source=lambda: other.open(member))]
                 assert kinds(await other.store(batch, fence())) == ["Done"]
             assert await states(one, member, again) == [COMPLETE, COMPLETE]
+
+    async def test_nobody_sees_a_half_replica_of_a_tier_that_publishes_atomically(
+        self, tier: Tier, harness: TierHarness
+    ) -> None:
+        _declared(tier, "atomic_publish")
+        content = content_of(2 * PIECE_BYTES + 5)
+        member = member_of("payload", content)
+        looks = 0
+
+        async def look() -> None:
+            nonlocal looks
+            looks += 1
+            for one in viewers:
+                assert (await states(one, member))[0] in (ABSENT, PARTIAL)
+                assert not await _listed(one)
+                with pytest.raises(ReconcileError):
+                    await read_all(one, member)
+
+        async with AsyncExitStack() as others:
+            viewers = [tier]
+            if tier.profile.capabilities.shared:
+                viewers.append(await others.enter_async_context(harness.tier()))
+            source = source_of(content, before_read=look)
+            batch = [StoreItem(member=member, open_source=source)]
+            assert kinds(await tier.store(batch, fence())) == ["Done"]
+            assert looks
+            for one in viewers:
+                assert await states(one, member) == [COMPLETE]
+                assert await read_all(one, member) == content
+
+    async def test_a_range_is_the_slice_of_the_content(self, tier: Tier) -> None:
+        _declared(tier, "ranged_read")
+        content = content_of(2 * PIECE_BYTES + 5)
+        size, edge = len(content), PIECE_BYTES
+        member = await store_one(tier, "payload", content)
+        async with tier.open(member) as reader:
+            for begin, end in (
+                (size - 1, size),
+                (edge - 1, edge + 1),
+                (2 * edge, size),
+                (1, edge + 2),
+                (0, 1),
+            ):
+                buffer = bytearray(end - begin)
+                await reader.read_into(begin, memoryview(buffer))
+                assert buffer == content[begin:end]
+
+    async def test_a_deletion_that_is_immediate_is_seen_at_once(
+        self, tier: Tier, harness: TierHarness
+    ) -> None:
+        _declared(tier, "delete_is_immediate")
+        async with AsyncExitStack() as others:
+            viewers = [tier]
+            if tier.profile.capabilities.shared:
+                viewers.append(await others.enter_async_context(harness.tier()))
+            for _ in range(ROUNDS):
+                member = await store_one(tier, "payload", b"content")
+                item = await drop_item(tier, member)
+                assert kinds(await tier.drop([item], fence())) == ["Done"]
+                for one in viewers:
+                    assert await states(one, member) == [ABSENT]
+                    with pytest.raises(ReconcileError):
+                        await read_all(one, member)
+
+    async def test_a_consistent_list_follows_every_change_at_once(
+        self, tier: Tier, harness: TierHarness
+    ) -> None:
+        _declared(tier, "list_is_consistent")
+        async with AsyncExitStack() as others:
+            viewers = [tier]
+            if tier.profile.capabilities.shared:
+                viewers.append(await others.enter_async_context(harness.tier()))
+            left = await store(tier, {f"key-{number}": b"content" for number in range(ROUNDS)})
+            while left:
+                for one in viewers:
+                    assert await _listed(one) == sorted(member.key for member in left)
+                item = await drop_item(tier, left.pop())
+                assert kinds(await tier.drop([item], fence())) == ["Done"]
+            for one in viewers:
+                assert not await _listed(one)
+
+
+def _declared(tier: Tier, capability: str) -> None:
+    if not getattr(tier.profile.capabilities, capability):
+        pytest.skip(f"the tier is not declared `{capability}`")
+
+
+async def _listed(tier: Tier) -> list[str]:
+    """The keys that the inventory shows as there."""
+    items = (await tier.inventory()).get(GROUP, ())
+    return sorted(item.key for item in items if item.state == "complete")
 
 
 def described(profile: TierProfile) -> dict[str, object]:
