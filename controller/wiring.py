@@ -94,8 +94,9 @@ async def open_tiers(
     """Every configured tier, entered, in the configuration's order.
 
     holder: uuid of the store for which they are opened; read_only: nothing is created, changed or
-    removed in any of them; seam: what stands around each of them.  Raises ConfigError for a kind
-    that no plugin has, an unknown option, or a plugin of another API version.
+    removed in any of them; seam: what stands around each plugin's, inside the border.  Raises
+    ConfigError for a kind that no plugin has, an unknown option, or a plugin of another API
+    version.
     """
     context = TierContext(
         clock=SystemClock(),
@@ -105,7 +106,7 @@ async def open_tiers(
         holder=holder,
     )
     plugins = {point.name: point for point in entry_points(group=TIER_GROUP)}
-    built = [seam(_build(tier, plugins, context)) for tier in config.tiers]
+    built = [_build(tier, plugins, context, seam) for tier in config.tiers]
     async with AsyncExitStack() as stack:
         entered: dict[str, Tier] = {}
 
@@ -118,7 +119,12 @@ async def open_tiers(
         yield tuple(entered[tier.profile.name] for tier in built)
 
 
-def _build(tier: TierConfig, plugins: dict[str, EntryPoint], context: TierContext) -> Tier:
+def _build(
+    tier: TierConfig,
+    plugins: dict[str, EntryPoint],
+    context: TierContext,
+    seam: Callable[[Tier], Tier],
+) -> Tier:
     point = plugins.get(tier.kind)
     if point is None:
         near = difflib.get_close_matches(tier.kind, list(plugins), n=1, cutoff=0.0)
@@ -146,7 +152,7 @@ def _build(tier: TierConfig, plugins: dict[str, EntryPoint], context: TierContex
             f"{ConfigError.reason}: plugin {point.value}: {refusal}",
             "install the plugin's version for this weightctl, or the weightctl that it needs",
         )
-    return BorderedTier(made, profile, context.clock)
+    return BorderedTier(seam(made), profile, context.clock)
 
 
 def _flaw(made: Tier, profile: object, name: str) -> str:

@@ -5,19 +5,30 @@ import os
 import signal
 import subprocess
 import sys
+from array import array
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
+from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.stores import begin
 from tests.support.virtual_time import SeededEntropy, VirtualClock
 from tests.support.weights import ID
+from weightctl.adapters.conformance.reference import ReferenceMedium, ReferenceTier
+from weightctl.controller import wiring
+from weightctl.controller.api.planning import tier_list
+from weightctl.controller.config.loading import Config, load
+from weightctl.controller.core.observation import Members
 from weightctl.controller.core.records import Availability
 from weightctl.controller.errors import ConfigError, ErrorCode, ReconcileError, WeightError
 from weightctl.controller.failpoints.journal import connect_with
 from weightctl.controller.failpoints.points import TIER_ERRORS, Failpoints, known_names
-from weightctl.controller.failpoints.tiers import error_of
+from weightctl.controller.failpoints.tiers import FailpointTier, error_of
+from weightctl.controller.ports import Tier
 from weightctl.controller.store.reading import read_state
 from weightctl.controller.store.store import WeightMetadataStore
 
@@ -85,6 +96,64 @@ def test_every_error_that_can_be_asked_for_is_one() -> None:
     assert all(isinstance(error_of(word), ReconcileError) for word in TIER_ERRORS)
 
 
+class Foreign(ReferenceTier):
+    """What a plugin brings: its inventory is none."""
+
+    async def inventory(self, group_id: str | None = None) -> Any:
+        del group_id
+        return "all there"
+
+
+def foreign(name: str, *_: object) -> Foreign:
+    return Foreign(name, ReferenceMedium())
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+    """One tier, `disk`, which is the plugin's."""
+    found = EntryPoint("foreign", f"{__name__}:foreign", wiring.TIER_GROUP)
+    monkeypatch.setattr(EntryPoint, "load", lambda _: foreign)
+    monkeypatch.setattr(wiring, "entry_points", lambda **_: [found])
+    settings = tmp_path / "weightctl.toml"
+    settings.write_text('[[tier]]\nname = "disk"\nkind = "foreign"\n')
+    return load(environ={}, file=str(settings))
+
+
+@asynccontextmanager
+async def wired(config: Config, armed: str) -> AsyncIterator[Tier]:
+    """The plugin's tier as the product has it with failpoints."""
+    points = Failpoints(armed, NAMES)
+    async with wiring.open_tiers(
+        config, holder="ab", read_only=False, seam=lambda tier: FailpointTier(tier, points)
+    ) as (tier,):
+        yield tier
+
+
+async def test_a_broken_plugin_is_complained_of_with_failpoints_too(config: Config) -> None:
+    async with wired(config, "*=log") as tier:
+        with pytest.raises(ReconcileError):
+            await tier.inventory()
+        (row,) = (await tier_list([tier]))["items"]
+        assert "it answered a str" in row["problem"]
+
+
+@pytest.mark.parametrize("word", TIER_ERRORS)
+async def test_an_error_that_was_asked_for_passes_the_border_as_it_is(
+    word: str, config: Config
+) -> None:
+    armed = ", ".join(f"tier.disk.{call}=error:{word}" for call in ("capacity.after", "observe.*"))
+    async with wired(config, armed) as tier:
+        with pytest.raises(ReconcileError) as caught:
+            await tier.capacity()
+        assert type(caught.value) is type(error_of(word))
+        observation = await tier.observe(
+            Members(group_id="group", keys=(), sizes_bytes=array("Q"), sha256=b"", data_types=b"")
+        )
+        assert caught.value.what in observation.problem
+        (row,) = (await tier_list([tier]))["items"]
+        assert not row["problem"]
+
+
 async def test_an_error_after_a_commit_leaves_it_uncertain_and_written(tmp_path: Path) -> None:
     points = Failpoints("journal.append.after=error", NAMES)
 
@@ -120,7 +189,7 @@ def test_nothing_of_it_is_imported_or_in_the_way_when_unset() -> None:
     code = """
 import sys
 from weightctl.controller import wiring
-from weightctl.controller.config.loading import load
+from weightctl.controller.config.loading import Config, load
 seams = wiring._seams(load(environ={}))
 assert seams == wiring._Seams() and seams.tier(7) == 7
 assert not [name for name in sys.modules if "failpoints" in name]
