@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from weightctl.adapters.conformance.grades import Grade
+from weightctl.adapters.conformance.loading import LOADED, REQUEST
 from weightctl.adapters.conformance.report import UNTRIED, Finding, Report, Verdict
-from weightctl.adapters.conformance.session import EVENTS, REQUEST
+from weightctl.adapters.conformance.session import EVENTS
 from weightctl.controller.errors import ConfigError
 
 NEEDED = ("pytest", "pytest_asyncio", "blockbuster")
@@ -74,10 +75,12 @@ class _Check:
 
     def run(self) -> Report:
         """Children one after the other, until every case has an end."""
+        if problem := self._load():
+            return Report(factory=self._request.factory, problem=problem)
         told = ""
         for _ in range(_RESTARTS_MAX):
             (self._folder / EVENTS).write_text("")
-            code, told = self._child()
+            code, told = self._child("session", self._request.deadline_s)
             begun = self._read()
             if begun is None and not self._open_cases():
                 break
@@ -93,10 +96,27 @@ class _Check:
             profile=self._profile,
             findings=tuple(self._findings.values()),
             hints=tuple(dict.fromkeys(self._hints)),
-            problem="" if self._findings else told[-_TOLD_CHARS:].strip() or "no case was found",
+            problem="" if self._findings else _none_found(self._request, told),
         )
 
-    def _child(self) -> tuple[int, str]:
+    def _load(self) -> str:
+        """Load the tier once, alone; the problem in three lines, empty where there is none."""
+        code, told = self._child("loading", self._request.case_deadline_s)
+        loaded = self._folder / LOADED
+        if not loaded.exists():
+            how = "it did not end in time" if code == -signal.SIGKILL else f"it ended with {code}"
+            last = " ".join(told[-_TOLD_CHARS:].splitlines()[-1:])
+            why = ": ".join(part for part in (how, last) if part)
+            todo = "see what importing it and calling its factory do"
+        else:
+            found = json.loads(loaded.read_text())
+            self._profile = found.get("profile", {})
+            if "problem" not in found:
+                return ""
+            why, todo = found["problem"]
+        return f"tier {self._request.factory} cannot be loaded\n{why}\n{todo}"
+
+    def _child(self, module: str, deadline_s: float) -> tuple[int, str]:
         """Exit code and what was told on the way; the deadline ends it with all that it started."""
         request = self._request
         asked = {
@@ -113,7 +133,8 @@ class _Check:
         told = self._folder / "told"
         environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-        argv = [sys.executable, "-m", "weightctl.adapters.conformance.session", str(self._folder)]
+        name = f"weightctl.adapters.conformance.{module}"
+        argv = [sys.executable, "-m", name, str(self._folder)]
         with told.open("wb") as out:
             child = subprocess.Popen(  # noqa: S603 - ourselves
                 argv,
@@ -124,7 +145,7 @@ class _Check:
                 start_new_session=True,
             )
             try:
-                code = child.wait(request.deadline_s)
+                code = child.wait(deadline_s)
             except subprocess.TimeoutExpired:
                 code = -signal.SIGKILL
             finally:
@@ -157,6 +178,13 @@ class _Check:
         self._findings[case] = Finding(
             case=case, grade=self._grades[case], verdict=verdict, detail=detail[-_TOLD_CHARS:]
         )
+
+
+def _none_found(request: Request, told: str) -> str:
+    """Why no case was run, in three lines."""
+    why = " ".join(told[-_TOLD_CHARS:].split()) or "no case was found"
+    todo = "select other words, or none" if request.select else "see what the kit said"
+    return f"tier {request.factory} cannot be checked\n{why}\n{todo}"
 
 
 def _verdict(outcome: str, detail: str) -> Verdict:

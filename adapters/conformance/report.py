@@ -63,7 +63,7 @@ class Report:
     hints: Sequence[str] = ()
     """What works without being declared, and what was measured."""
     problem: str = ""
-    """Why no case could be run at all; empty otherwise."""
+    """Why no case could be run at all, in three lines: what, why, what to do; else empty."""
 
     @property
     def grade(self) -> Grade:
@@ -111,7 +111,7 @@ class Report:
         """The report for people."""
         lines = [f"tier {self.factory}"]
         if self.problem:
-            return "\n".join([*lines, f"  nothing could be checked: {self.problem}"])
+            return self.problem
         lines += [f"  {name}: {value}" for name, value in self.profile.items()]
         for grade in list(Grade)[1:]:
             lines.append(self._row(grade))

@@ -23,28 +23,21 @@ import pytest
 import uvloop
 
 from weightctl.adapters.conformance.grades import Grade
+from weightctl.adapters.conformance.loading import REQUEST, imports_from
 
 EVENTS = "events.jsonl"
-REQUEST = "session.json"
 _EARLY = 0.8
 """Of the deadline: when a thread can still tell what the tasks wait for."""
 _AWAITS_MAX = 50
 _FILE = '''"""Made by `weightctl adapter check`."""
 
+from weightctl.adapters.conformance.loading import harness_type as harness_of
 from weightctl.adapters.conformance.suite.distinction import ContractOfDistinction
-from weightctl.adapters.conformance.suite.harness import TierHarness, object_of
 from weightctl.adapters.conformance.suite.tier_suite import TierSuite
-
-Base = object_of({harness!r}) if {harness!r} else TierHarness
-
-
-class Harness(Base):
-    factory = {factory!r} or Base.factory
-    options = {{**Base.options, **{options!r}}}
 
 
 class TestTier(TierSuite, ContractOfDistinction):
-    harness_type = Harness
+    harness_type = harness_of({harness!r}, {factory!r}, {options!r})
     soak_s = {soak_s!r}
 '''
 _INI = """[pytest]
@@ -171,7 +164,7 @@ def main(folder: Path) -> int:
         )
     )
     ini.write_text(_INI)
-    sys.path[:0] = [path for path in request["path"] if path not in sys.path]
+    imports_from(request["path"])
     with (folder / EVENTS).open("a") as out:
         listener = Listener(out, os.dup(2), request["case_deadline_s"], frozenset(request["done"]))
         argv = ["-c", str(ini), "--rootdir", str(folder), "-p", "no:cacheprovider", "-q"]

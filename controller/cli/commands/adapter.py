@@ -23,7 +23,10 @@ _KIT = "weightctl.adapters.conformance"
 
 
 def check(args: argparse.Namespace, console: Console) -> int:
-    """Run the contract suite over a tier; OK when the grade asked for is reached."""
+    """Run the contract suite over a tier; OK when the grade asked for is reached.
+
+    Raises ConfigError when the tier cannot be loaded or the kit is not installed.
+    """
     kit = _kit("check")
     report = kit.check(
         kit.Request(
@@ -37,6 +40,8 @@ def check(args: argparse.Namespace, console: Console) -> int:
     )
     if args.json or console.output == "json":
         console.text(json.dumps(report.document(), indent=2))
+    elif report.problem:
+        raise ConfigError(*report.problem.split("\n", 2))
     elif console.output == "name":
         console.text(report.grade.name.lower())
     else:

@@ -1,0 +1,67 @@
+"""`weightctl adapter check` on what cannot be loaded, and on a selection of cases."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.test_adapter_kit import weightctl
+from weightctl.adapters.conformance.check import Request, check
+
+ONE = ("--select", "an_empty_batch")
+DISK = "weightctl.adapters.local_disk:factory"
+
+
+@pytest.mark.parametrize(
+    "words, why, todo",
+    [
+        (("no_such_module:factory",), "No module named 'no_such_module'", "install its package"),
+        (("json:no_such",), "has no attribute 'no_such'", "name a factory"),
+        (("json",), "it is not MODULE:NAME", "as an entry point does"),
+        (("json:dumps",), "TypeError", "name a factory"),
+        (("builtins:str", "--harness", "json"), "it is not MODULE:NAME", "entry point"),
+        ((DISK,), "path", ""),
+        ((DISK, "--option", "path={tmp}/m", "--option", "pth=1"), "pth", ""),
+    ],
+)
+def test_what_cannot_be_loaded_is_one_error_in_three_lines(
+    words: tuple[str, ...], why: str, todo: str
+) -> None:
+    done = weightctl("adapter", "check", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    lines = done.stderr.splitlines()
+    assert len(lines) == 3, done.stderr
+    assert f"tier {words[0]} cannot be loaded" in lines[0]
+    assert why in lines[1]
+    assert todo in lines[2]
+
+
+def test_the_document_names_the_problem() -> None:
+    done = weightctl("adapter", "check", "no_such_module:factory", "--json")
+    assert done.returncode == 2
+    document = json.loads(done.stdout)
+    assert "No module named 'no_such_module'" in document["problem"]
+    assert (document["grade"], document["findings"]) == ("none", [])
+
+
+@pytest.mark.parametrize(
+    "source, told",
+    [
+        ("import time; time.sleep(3600)", "it did not end in time"),
+        ("import os; os._exit(7)", "it ended with 7"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
+        ("def factory(*_): return None", "has no attribute 'profile'"),
+    ],
+)
+def test_a_module_that_hangs_or_ends_the_process_cannot_be_loaded(
+    source: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "unloadable"
+    (tmp_path / f"{name}.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    deadline_s = 5.0 if "sleep" in source else 120.0
+    report = check(Request(factory=f"{name}:factory", case_deadline_s=deadline_s))
+    assert told in report.problem
+    assert not report.findings
+    assert name not in sys.modules
