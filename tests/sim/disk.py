@@ -33,6 +33,8 @@ class Disk:
         self.connection = sqlite3.connect(":memory:", isolation_level=None)
         self.acknowledged = 0
         self.commits = 0
+        self.changes = 0
+        """Transactions that changed rows of any table, whether or not the log has grown."""
         self.last_sequence = 0
 
     def advance(self, sequence: int) -> None:
@@ -91,7 +93,9 @@ class SimConnection:
         instead = await self.hooks.before(kind)
         if instead is not None:
             return instead  # type: ignore[return-value]
+        rows = self._disk.connection.total_changes
         result = function(self._disk.connection, *args, **kwargs)
+        self._disk.changes += self._disk.connection.total_changes != rows
         if isinstance(result, Committed):
             self._disk.commits += 1
         return await self.hooks.after(kind, result)  # type: ignore[return-value]

@@ -202,6 +202,20 @@ PLANTED: dict[str, tuple[Planted, ...]] = {
     "a repair towards cold waits for memory to be empty": _one(
         "controller.core.validity:endings", "return _REPAIRED", "return frozenset({target})"
     ),
+    "every pass writes the epochs again": _one(
+        f"{RECONCILER}:Reconciler._keep_epochs", "gate.unsaved()", "gate._epochs"
+    )
+    + _one(
+        "controller.store.evidence:TierEpochs.set",
+        "if self._known.get(tier) == epoch:",
+        "if False:",
+    ),
+    "a pass never ends": _one(
+        f"{RECONCILER}:Reconciler._act",
+        "    if not answer.plan.steps:\n        return Tally()\n",
+        "    if not answer.plan.steps:\n        return Tally()\n"
+        "    while True:\n        await self._clock.sleep(1.0)\n",
+    ),
     "two passes at once": _one(
         f"{RUNNER}:Runner._work",
         "outcome = await self._handle(key)",

@@ -30,6 +30,8 @@ SILENCE_S = 90.0
 PARKED_S = 90.0
 """A revision that is robbed of a member, or lacks room, still does what it can for the others; a
 silent tier, parking and aging evidence may keep it from that for so long."""
+_SETTLING_S = 2.0
+"""What the last step has begun is written within so long."""
 ATTEMPTS_PER_COPY = 8
 PUBLISHED = (Availability.READY, Availability.DEGRADED)
 
@@ -38,13 +40,18 @@ async def come_to_rest(world: "World") -> None:
     """End all faults, then see the world converge and stay."""
     await _end_faults(world)
     world.over_s = world.loop.time()
-    await world.until(
-        lambda: not (world.background or world.acting or _passes_since_before(world, world.over_s))
-    )
+    bound_s = liveness_s(world.policy, world.settings, Measure(world).total())
+    with anyio.move_on_after(bound_s) as waiting_for_old:
+        await world.until(
+            lambda: not (world.background or world.acting or _passes_since(world, world.over_s))
+        )
+    if waiting_for_old.cancelled_caught:
+        world.violate("stuck", f"after {bound_s:.0f} s {_at_work(world, world.over_s)}")
+        return
     with anyio.move_on_after(SILENCE_S):  # who is not heard is stored beside, which is no progress
         await world.until(lambda: not any(_silent(world)))
         heard_s = world.loop.time()
-        await world.until(lambda: not _passes_since_before(world, heard_s))
+        await world.until(lambda: not _passes_since(world, heard_s))
     measure = Measure(world)
     world.on_change, world.on_attempt = measure.changed, measure.attempted
     until_s = world.loop.time() + liveness_s(world.policy, world.settings, measure.total())
@@ -53,11 +60,24 @@ async def come_to_rest(world: "World") -> None:
             world.violate("convergence", "; ".join(waiting))
             return
         await asyncio.sleep(1.0)
-    quiet_s = rest_s(world.settings)
-    await asyncio.sleep(quiet_s)
-    if world.loop.time() - world.moved_s < quiet_s - 2.0:
+    await _stay_at_rest(world)
+
+
+async def _stay_at_rest(world: "World") -> None:
+    """Nothing moves and no row changes; what epochs tiers have now is learnt in the first round."""
+    await asyncio.sleep(_SETTLING_S)
+    began_s = world.loop.time()
+    await asyncio.sleep(world.settings.resync.published_s + world.policy.settle_s)
+    changes = world.disk.changes
+    await asyncio.sleep(rest_s(world.settings))
+    if _passes_since(world, began_s):
+        world.violate("stuck", f"at rest {_at_work(world, began_s)}")
+    if world.moved_s > began_s:
         age_s = world.loop.time() - world.moved_s
         world.violate("quiet", f"something was written {age_s:.1f} s ago, after all was at rest")
+    if world.disk.changes != changes:
+        count = world.disk.changes - changes
+        world.violate("quiet", f"{count} transactions changed rows after all was at rest")
 
 
 async def _end_faults(world: "World") -> None:
@@ -85,14 +105,21 @@ def _silent(world: "World") -> list[str]:
     return ["nobody leads"] if leader is None else list(leader.controller.health().tiers.values())
 
 
-def _passes_since_before(world: "World", over_s: float) -> bool:
-    """Whether a pass is still at work on what it saw before the faults were over."""
-    return any(
-        trace.started_s <= over_s
+def _passes_since(world: "World", since_s: float) -> list[Identity]:
+    """Revisions with a pass still at work that began then or earlier."""
+    return [
+        trace.identity
         for process in world.processes
         if process.alive
         for trace in process.passes.values()
-    )
+        if trace.started_s <= since_s
+    ]
+
+
+def _at_work(world: "World", since_s: float) -> str:
+    passes = ", ".join(map(str, _passes_since(world, since_s)))
+    requests = f"{world.acting} actions and {world.background} requests"
+    return f"passes over [{passes}], {requests} have not ended"
 
 
 def _unrest(world: "World") -> list[str]:
