@@ -7,6 +7,7 @@ told of before they are imported, so they are named here.
 import pytest
 
 _MODULES = (
+    "cancelled",
     "capabilities",
     "cases",
     "distinction",

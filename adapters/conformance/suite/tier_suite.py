@@ -1,5 +1,6 @@
 """The whole suite in one class.  Layer: conformance."""
 
+from weightctl.adapters.conformance.suite.cancelled import ContractOfCancellation
 from weightctl.adapters.conformance.suite.capabilities import ContractOfCapabilities
 from weightctl.adapters.conformance.suite.faults import ContractUnderFaults
 from weightctl.adapters.conformance.suite.leaks import ContractOfLeaks
@@ -18,6 +19,7 @@ class TierSuite(
     ContractOfRemoval,
     ContractOfCapabilities,
     ContractUnderFaults,
+    ContractOfCancellation,
     ContractOfMedia,
     ContractOfSources,
     ContractOfOwners,
