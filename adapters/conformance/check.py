@@ -95,6 +95,7 @@ class _Check:
             factory=self._request.factory,
             profile=self._profile,
             findings=tuple(self._findings.values()),
+            selection=self._request.select,
             hints=tuple(dict.fromkeys(self._hints)),
             problem="" if self._findings else _none_found(self._request, told),
         )

@@ -62,13 +62,17 @@ class Report:
     findings: Sequence[Finding] = ()
     hints: Sequence[str] = ()
     """What works without being declared, and what was measured."""
+    selection: str = ""
+    """The words by which cases were chosen; a selection has no grade."""
     problem: str = ""
     """Why no case could be run at all, in three lines: what, why, what to do; else empty."""
 
     @property
     def grade(self) -> Grade:
-        """The highest grade of which, and of those below, every case holds."""
+        """The highest grade of which, and of those below, every case holds; NONE of a selection."""
         reached = Grade.NONE
+        if self.selection:
+            return reached
         for grade in list(Grade)[1:]:
             cases = [finding for finding in self.findings if finding.grade == grade]
             if not cases or any(finding.counts_against for finding in cases):
@@ -77,13 +81,23 @@ class Report:
         return reached
 
     def missing(self) -> list[Finding]:
-        """What keeps the tier from the next grade."""
-        wanted = self.grade + 1
-        return [
-            finding
-            for finding in self.findings
-            if finding.grade == wanted and finding.counts_against
-        ]
+        """What keeps the tier from the next grade; of a selection, all that does not hold."""
+        against = [finding for finding in self.findings if finding.counts_against]
+        if self.selection:
+            return against
+        return [finding for finding in against if finding.grade == self.grade + 1]
+
+    def ended(self) -> list[Finding]:
+        """Beyond what is missing: what hung or ended the process, whatever its grade."""
+        bad = (Verdict.HUNG, Verdict.DIED)
+        missing = self.missing()
+        return [one for one in self.findings if one.verdict in bad and one not in missing]
+
+    def satisfies(self, wanted: Grade) -> bool:
+        """Whether that grade is reached; of a selection, whether each case up to it holds."""
+        if self.problem or not self.selection:
+            return not self.problem and self.grade >= wanted
+        return all(finding.grade > wanted for finding in self.missing())
 
     def document(self) -> dict[str, object]:
         """The report for `--json`."""
@@ -93,6 +107,7 @@ class Report:
             "factory": self.factory,
             "profile": dict(self.profile),
             "grade": self.grade.name.lower(),
+            "selection": self.selection,
             "missing": [finding.case for finding in self.missing()],
             "problem": self.problem,
             "hints": list(self.hints),
@@ -116,14 +131,14 @@ class Report:
         for grade in list(Grade)[1:]:
             lines.append(self._row(grade))
         lines += [f"  hint: {hint}" for hint in self.hints]
+        if self.selection:
+            lines.append(f"no grade: these are the cases of --select {self.selection!r} only")
+            lines += _told("missing:", self.missing())
+            return "\n".join(lines)
         lines.append(f"grade: {self.grade.name.lower()}")
-        missing = self.missing()
         if self.grade < Grade.PLATINUM:
-            lines.append(f"missing for {Grade(self.grade + 1).name.lower()}:")
-            for finding in missing:
-                lines.append(f"  {finding.verdict}: {finding.rule}")
-                told = finding.detail.strip().splitlines()
-                lines += [f"      {line}" for line in told[-_DETAIL_LINES_MAX:]]
+            lines += _told(f"missing for {Grade(self.grade + 1).name.lower()}:", self.missing())
+        lines += _told("hung or ended the process, in higher grades:", self.ended())
         return "\n".join(lines)
 
     def _row(self, grade: Grade) -> str:
@@ -133,3 +148,13 @@ class Report:
         }
         told = ", ".join(f"{number} {verdict}" for verdict, number in count.items() if number)
         return f"  {grade.name.lower():9} {told or 'no case was run'}"
+
+
+def _told(title: str, findings: Sequence[Finding]) -> list[str]:
+    """The title, and each finding with its reason; nothing where there are none."""
+    lines = [title] if findings else []
+    for finding in findings:
+        lines.append(f"  {finding.verdict}: {finding.rule}")
+        told = finding.detail.strip().splitlines()
+        lines += [f"      {line}" for line in told[-_DETAIL_LINES_MAX:]]
+    return lines

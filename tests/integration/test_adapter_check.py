@@ -8,6 +8,8 @@ import pytest
 
 from tests.integration.test_adapter_kit import weightctl
 from weightctl.adapters.conformance.check import Request, check
+from weightctl.adapters.conformance.grades import Grade
+from weightctl.adapters.conformance.report import Finding, Report, Verdict
 
 ONE = ("--select", "an_empty_batch")
 DISK = "weightctl.adapters.local_disk:factory"
@@ -65,3 +67,44 @@ def test_a_module_that_hangs_or_ends_the_process_cannot_be_loaded(
     assert told in report.problem
     assert not report.findings
     assert name not in sys.modules
+
+
+def test_a_selection_has_no_grade() -> None:
+    done = weightctl(
+        "adapter", "check", DISK, "--option", "path={tmp}/medium", "--grade", "gold", *ONE
+    )
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.endswith("no grade: these are the cases of --select 'an_empty_batch' only\n")
+    assert "kind: local_disk" in done.stdout
+
+
+def _report(verdicts: str, selection: str = "") -> Report:
+    findings = [
+        Finding(case=f"f::TestTier::test_{grade.name}", grade=grade, verdict=Verdict(word))
+        for grade, word in zip(list(Grade)[1:], verdicts.split(), strict=True)
+    ]
+    return Report(factory="f", findings=findings, selection=selection)
+
+
+def test_what_hung_is_named_whatever_its_grade() -> None:
+    text = _report("broken hung holds died").text()
+    assert "broken: BRONZE" in text
+    assert "hung: SILVER" in text
+    assert "died: PLATINUM" in text
+
+
+@pytest.mark.parametrize(
+    "verdicts, selection, satisfied",
+    [
+        ("holds holds broken holds", "", Grade.SILVER),
+        ("holds broken holds holds", "words", Grade.BRONZE),
+        ("holds inapplicable holds untried", "words", Grade.GOLD),
+        ("hung holds holds holds", "words", Grade.NONE),
+    ],
+)
+def test_what_is_asked_for_is_reached_up_to_the_first_case_that_does_not_hold(
+    verdicts: str, selection: str, satisfied: Grade
+) -> None:
+    report = _report(verdicts, selection)
+    for wanted in list(Grade)[1:]:
+        assert report.satisfies(wanted) == (wanted <= satisfied)

@@ -49,7 +49,7 @@ def check(args: argparse.Namespace, console: Console) -> int:
     if report.problem:
         return ExitCode.USAGE
     wanted = _kit("grades").Grade[args.grade.upper()]
-    return ExitCode.OK if report.grade >= wanted else ExitCode.ERROR
+    return ExitCode.OK if report.satisfies(wanted) else ExitCode.ERROR
 
 
 def new(args: argparse.Namespace, console: Console) -> int:
