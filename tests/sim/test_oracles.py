@@ -3,6 +3,9 @@
 import re
 from pathlib import Path
 
+from tests.sim.trust import Trust
+from weightctl.controller.core.observation import MemberState
+
 FOLDER = Path(__file__).parent
 _JUDGED = re.compile(r'(?:violate|_found)\(\s*"([a-z-]+)"')
 _KINDS = re.compile(r'kind = "([a-z-]+)" if .* else "([a-z-]+)"')
@@ -32,3 +35,16 @@ def test_each_invariant_has_a_named_oracle_and_each_oracle_is_named() -> None:
     assert all(rows.values())
     named = [oracle for oracles in rows.values() for oracle in oracles]
     assert sorted(named) == sorted(_in_code())
+
+
+def test_a_look_after_just_the_settle_time_settles_whatever_floats_make_of_it() -> None:
+    trust = Trust(4.0, 0.1, {"mem": "1"})
+    whole, gone = {"a": int(MemberState.COMPLETE)}, {"a": int(MemberState.ABSENT)}
+    since_s = 1021.5158685733583  # plus 4.0 it is not what 1025.5158685733581 less it makes of it
+    trust.answered("mem", "group", whole, "1", 1006.0)
+    trust.answered("mem", "group", gone, "1", since_s)
+    assert trust.problem("mem", "group", since_s)
+    trust.answered("mem", "group", gone, "1", 1025.5158685733581)
+    assert not trust.problem("mem", "group", 1025.5158685733581)
+    trust.answered("mem", "group", gone, "1", 1026.0)
+    assert not trust.problem("mem", "group", 1026.0)

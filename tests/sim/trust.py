@@ -63,7 +63,7 @@ class Trust:
             told.candidate = None
         elif told.candidate != certain:
             told.candidate, told.candidate_since_s = certain, now_s
-        elif now_s - told.candidate_since_s >= self._settle_s:
+        elif now_s - told.candidate_since_s >= self._settle_s - _SLACK_S:
             told.readable.update(certain)
             told.candidate = None
 
