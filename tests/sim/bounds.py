@@ -41,8 +41,8 @@ def settings_of(concurrency: int) -> RuntimeSettings:
 
 
 PARKED_ROUNDS = 2
-SILENCE_S = 60.0
-"""The longest pause that a silent tier is given."""
+SILENCE_S = 90.0
+"""The longest pause that a silent tier is given, and the round in which it is asked again."""
 LEASE_S = 25.0
 """The longest lease of a simulated reader, and its erasure."""
 UNIT_S = 3.0

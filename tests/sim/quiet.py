@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from tests.sim.bounds import liveness_s, rest_s
+from tests.sim.bounds import SILENCE_S, liveness_s, rest_s
 from tests.sim.media import is_good
 from tests.sim.subjects import Subject
 from weightctl.adapters.conformance.reference import Name
@@ -26,7 +26,6 @@ from weightctl.controller.core.records import (
 if TYPE_CHECKING:
     from tests.sim.world import World
 
-SILENCE_S = 90.0
 PARKED_S = 90.0
 """A revision that is robbed of a member, or lacks room, still does what it can for the others; a
 silent tier, parking and aging evidence may keep it from that for so long."""
@@ -38,8 +37,8 @@ PUBLISHED = (Availability.READY, Availability.DEGRADED)
 
 async def come_to_rest(world: "World") -> None:
     """End all faults, then see the world converge and stay."""
-    await _end_faults(world)
     world.over_s = world.loop.time()
+    await _end_faults(world)
     bound_s = liveness_s(world.policy, world.settings, Measure(world).total())
     with anyio.move_on_after(bound_s) as waiting_for_old:
         await world.until(
@@ -54,7 +53,8 @@ async def come_to_rest(world: "World") -> None:
         await world.until(lambda: not _passes_since(world, heard_s))
     measure = Measure(world)
     world.on_change, world.on_attempt = measure.changed, measure.attempted
-    until_s = world.loop.time() + liveness_s(world.policy, world.settings, measure.total())
+    bound_s = max(bound_s, liveness_s(world.policy, world.settings, measure.total()))
+    until_s = world.over_s + bound_s
     while waiting := _unrest(world):
         if world.loop.time() > until_s:
             world.violate("convergence", "; ".join(waiting))
