@@ -137,6 +137,12 @@ class MooncakeHarness(TierHarness):
     def bring_back(self) -> None:
         self.medium.thaw()
 
+    def hang(self) -> None:
+        self.medium.freeze()
+
+    def resume(self) -> None:
+        self.medium.thaw()
+
     def fingerprint(self) -> object:
         self.medium.settle()  # what the hosts do by themselves is no effect of asking
         keys = sorted(self.medium.get("/get_all_keys").splitlines())

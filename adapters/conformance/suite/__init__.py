@@ -12,6 +12,7 @@ _MODULES = (
     "cases",
     "distinction",
     "faults",
+    "hanging",
     "leaks",
     "life",
     "looking",

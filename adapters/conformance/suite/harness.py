@@ -84,6 +84,10 @@ class TierHarness:
         opened = context(self.folder / OTHERS / holder, read_only=read_only, holder=holder)
         return self._made(opened, self._offered(self.adopt_option, value=True) if adopt else {})
 
+    def hasty_tier(self) -> Tier:
+        """A fresh tier for a medium that will hang: with short deadlines, if it has any."""
+        return self.tier()
+
     def _made(self, opened: TierContext, extra: Mapping[str, object]) -> Tier:
         return factory_of(self.factory)(self.name, {**self.filled(), **extra}, opened)
 
@@ -134,6 +138,17 @@ class TierHarness:
         if place.is_dir():
             shutil.rmtree(place)
         self._aside.replace(place)
+
+    def hang(self) -> None:
+        """The medium takes what it is asked and gives no answer; blocking.
+
+        Optional: without it the cases of such a medium do not count, and a hint says so.
+        """
+        untried("hang")
+
+    def resume(self) -> None:
+        """Undo `hang`: it goes on, and carries out what it was asked meanwhile."""
+        untried("resume")
 
     def replace(self) -> None:
         """Another, empty medium of the same kind lies in its place; blocking."""

@@ -3,6 +3,7 @@
 from weightctl.adapters.conformance.suite.cancelled import ContractOfCancellation
 from weightctl.adapters.conformance.suite.capabilities import ContractOfCapabilities
 from weightctl.adapters.conformance.suite.faults import ContractUnderFaults
+from weightctl.adapters.conformance.suite.hanging import ContractOfHangingMedia
 from weightctl.adapters.conformance.suite.leaks import ContractOfLeaks
 from weightctl.adapters.conformance.suite.life import ContractOfLife
 from weightctl.adapters.conformance.suite.looking import ContractOfLooking
@@ -21,6 +22,7 @@ class TierSuite(
     ContractUnderFaults,
     ContractOfCancellation,
     ContractOfMedia,
+    ContractOfHangingMedia,
     ContractOfSources,
     ContractOfOwners,
     ContractOfLife,

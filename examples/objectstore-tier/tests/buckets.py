@@ -3,6 +3,7 @@
 import atexit
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -18,7 +19,9 @@ from obstore.store import S3Store
 from weightctl_objectstore import names
 
 from weightctl.adapters.conformance.suite.harness import TierHarness
+from weightctl.adapters.conformance.suite.material import context
 from weightctl.controller.core.observation import Member
+from weightctl.controller.ports import Tier
 
 PREFIX = "models/tier"
 KEYS = {"AWS_ACCESS_KEY_ID": "somebody", "AWS_SECRET_ACCESS_KEY": "secret-of-somebody"}
@@ -113,6 +116,15 @@ class BucketHarness(TierHarness):
 
     def bring_back(self) -> None:
         self.server.fail("well")
+
+    def hasty_tier(self) -> Tier:
+        return self._made(context(self.folder / "state"), {"deadline_s": 1})
+
+    def hang(self) -> None:
+        self.server.send(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self.server.send(signal.SIGCONT)
 
     def replace(self) -> None:
         """Somebody emptied the bucket."""
