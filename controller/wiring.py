@@ -95,8 +95,8 @@ async def open_tiers(
 
     holder: uuid of the store for which they are opened; read_only: nothing is created, changed or
     removed in any of them; seam: what stands around each plugin's, inside the border.  Raises
-    ConfigError for a kind that no plugin has, an unknown option, or a plugin of another API
-    version.
+    ConfigError for a kind that no plugin has or several have, an unknown option, or a plugin of
+    another API version.
     """
     context = TierContext(
         clock=SystemClock(),
@@ -105,7 +105,7 @@ async def open_tiers(
         read_only=read_only,
         holder=holder,
     )
-    plugins = {point.name: point for point in entry_points(group=TIER_GROUP)}
+    plugins = plugin_points()
     built = [_build(tier, plugins, context, seam) for tier in config.tiers]
     async with AsyncExitStack() as stack:
         entered: dict[str, Tier] = {}
@@ -119,20 +119,39 @@ async def open_tiers(
         yield tuple(entered[tier.profile.name] for tier in built)
 
 
+def plugin_points() -> dict[str, list[EntryPoint]]:
+    """Every installed plugin by its kind, sorted; a kind with several of them has none to use."""
+    found: dict[str, list[EntryPoint]] = {}
+    for point in sorted(entry_points(group=TIER_GROUP), key=lambda one: (one.name, one.value)):
+        found.setdefault(point.name, []).append(point)
+    return found
+
+
+def ambiguity_of(points: list[EntryPoint]) -> tuple[str, str]:
+    """Why one kind with several plugins cannot be used, and what to do."""
+    owners = [point.dist.name if point.dist else "an unnamed package" for point in points]
+    told = [f"{owner} ({point.value})" for owner, point in zip(owners, points, strict=True)]
+    why = f"the kind {points[0].name!r} is brought by {' and by '.join(told)}"
+    return why, f"keep one of {' and '.join(owners)}, and uninstall the rest or rename its kind"
+
+
 def _build(
     tier: TierConfig,
-    plugins: dict[str, EntryPoint],
+    plugins: dict[str, list[EntryPoint]],
     context: TierContext,
     seam: Callable[[Tier], Tier],
 ) -> Tier:
-    point = plugins.get(tier.kind)
-    if point is None:
+    if tier.kind not in plugins:
         near = difflib.get_close_matches(tier.kind, list(plugins), n=1, cutoff=0.0)
         raise ConfigError(
             f"tier {tier.name}",
             f"{ConfigError.reason}: no plugin is called {tier.kind!r}",
             f"did you mean {near[0]}?" if near else "install the package that brings it",
         )
+    point, *others = plugins[tier.kind]
+    if others:
+        why, todo = ambiguity_of([point, *others])
+        raise ConfigError(f"tier {tier.name}", f"{ConfigError.reason}: {why}", todo)
     unknown = TierProfile(name=tier.name, kind=tier.kind, hot=False)
     try:
         factory = cast("TierFactory", point.load())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import keyword
 import re
 import sys
+from importlib.metadata import entry_points
 from importlib.resources import files
 from pathlib import Path
 
@@ -33,9 +34,11 @@ _FILES = {
 def make(name: str, into: Path) -> tuple[Path, ...]:
     """Write the project `into`/weightctl-NAME; the files that it has.
 
-    Raises ConfigError for a name that cannot be one, TargetExistsError where something is already.
+    Raises ConfigError for a name that cannot be one, TargetExistsError where something is already,
+    also a tier of that kind: two of one kind could not be told apart in a configuration.
     """
     package = package_of(name)
+    _refuse_known(name)
     project = into / f"weightctl-{name}"
     words = {
         "@NAME@": name,
@@ -68,6 +71,17 @@ def package_of(name: str) -> str:
             "use a name such as `glacier` or `object-store`",
         )
     return package
+
+
+def _refuse_known(name: str) -> None:
+    for point in entry_points(group="weightctl.tiers"):
+        if point.name.replace("_", "-") == name:
+            owner = f" of {point.dist.name}" if point.dist else ""
+            raise TargetExistsError(
+                f"the name {name!r}",
+                f"a tier of the kind {point.name!r} is installed: {point.value}{owner}",
+                "use another name",
+            )
 
 
 def _filled(text: str, words: dict[str, str]) -> str:

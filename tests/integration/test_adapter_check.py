@@ -9,7 +9,9 @@ import pytest
 from tests.integration.test_adapter_kit import weightctl
 from weightctl.adapters.conformance.check import Request, check
 from weightctl.adapters.conformance.grades import Grade
+from weightctl.adapters.conformance.new import make
 from weightctl.adapters.conformance.report import Finding, Report, Verdict
+from weightctl.controller.errors import TargetExistsError
 
 ONE = ("--select", "an_empty_batch")
 DISK = "weightctl.adapters.local_disk:factory"
@@ -108,3 +110,10 @@ def test_what_is_asked_for_is_reached_up_to_the_first_case_that_does_not_hold(
     report = _report(verdicts, selection)
     for wanted in list(Grade)[1:]:
         assert report.satisfies(wanted) == (wanted <= satisfied)
+
+
+@pytest.mark.parametrize("name", ["memory", "local-disk", "mooncake-disk"])
+def test_a_kind_that_is_installed_is_not_begun_again(name: str, tmp_path: Path) -> None:
+    with pytest.raises(TargetExistsError, match=r"is installed: weightctl\.adapters"):
+        make(name, tmp_path)
+    assert not list(tmp_path.iterdir())

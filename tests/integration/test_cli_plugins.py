@@ -83,3 +83,23 @@ def test_each_broken_plugin_is_named_and_the_others_work(
         assert f"tier {kind}" in doctor
         assert f'"{kind}"' in plan
     cli.run("load", IDENTITY, str(tmp_path / "out"), env=plugins)
+
+
+def test_a_kind_that_two_packages_bring_is_refused_and_both_are_named(tmp_path: Path) -> None:
+    info = tmp_path / "plugins" / "shadow_tiers-1.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: shadow-tiers\nVersion: 1\n")
+    kinds = ("memory = shadow_tiers:factory", "spare = weightctl.adapters.dfs:factory")
+    (info / "entry_points.txt").write_text("\n".join(["[weightctl.tiers]", *kinds, ""]))
+    env = {"PYTHONPATH": str(info.parent)}
+    cli = Cli(tmp_path)
+    told = cli.run("tiers", code=2, env=env).err.splitlines()
+    assert told[0].endswith("tier memory")
+    doctor = cli.run("doctor", "-o", "json", code=1, env=env).document["checks"]
+    (check,) = [check for check in doctor if check["name"] == "plugin memory"]
+    for why in (told[1], check["detail"]):
+        assert "weightctl (weightctl.adapters.memory:factory)" in why
+        assert "shadow-tiers (shadow_tiers:factory)" in why
+    assert "uninstall" in told[2]
+    assert "uninstall" in check["todo"]
+    assert [check["ok"] for check in doctor if check["name"] == "plugin spare"] == [True]

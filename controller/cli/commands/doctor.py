@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import platform
 import sqlite3
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -24,7 +23,7 @@ from weightctl.controller.store.database import DATABASE_NAME
 from weightctl.controller.store.evidence import read_epochs
 from weightctl.controller.store.oplog import verify_log
 from weightctl.controller.store.reading import open_reader
-from weightctl.controller.wiring import TIER_GROUP
+from weightctl.controller.wiring import ambiguity_of, plugin_points
 
 if TYPE_CHECKING:
     import argparse
@@ -83,7 +82,10 @@ def _sqlite() -> Check:
 
 
 def _plugins() -> Iterator[Check]:
-    for point in sorted(entry_points(group=TIER_GROUP), key=lambda found: found.name):
+    for kind, (point, *others) in plugin_points().items():
+        if others:
+            yield _bad(f"plugin {kind}", *ambiguity_of([point, *others]))
+            continue
         try:
             point.load()
         except KeyboardInterrupt:
