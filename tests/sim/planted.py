@@ -1,5 +1,6 @@
 """The faults that the lab must find: each breaks one small rule, where the product keeps it.
 
+Where it is clear which oracle is there for it, that one must find it (`MUST_FIND`).
 Where the product keeps a rule twice, in the plan and before the act, both places are broken.
 """
 
@@ -14,6 +15,7 @@ ENGINE, LEASES = "controller.store.engine", "controller.core.leases"
 STARTS, LIFECYCLE = "controller.core.starts", "controller.core.lifecycle"
 RUNNER, ADMISSION = "controller.runtime.runner", "controller.runtime.admission"
 AGGREGATE = "controller.core.aggregate"
+STATE, STEPS = "controller.core.state", "controller.core.steps"
 RESYNC, OPERATIONS = "controller.runtime.resync", "controller.core.operations"
 
 
@@ -32,6 +34,8 @@ _ANY_AGE = _one(
     "read_s = max(read_s, 0.0)\n        if True:",
 )
 _NO_LEASE_CHECK = _one(f"{REMOVING}:Remover._check_leases", "if leases:", "if False:")
+_ANY_RECORD = _one(f"{LIFECYCLE}:check_metadata", "if problem is not None:", "if False:")
+"""The last check of a record before it is written."""
 
 PLANTED: dict[str, tuple[Planted, ...]] = {
     # --- evidence and the last copy
@@ -74,6 +78,30 @@ PLANTED: dict[str, tuple[Planted, ...]] = {
     ),
     "a wrong copy is never set aside": _one(
         f"{PLANNER}:_quarantine", "if wrong and draft.may_drop():", "if False:"
+    ),
+    "a tier reads nothing back": _one(
+        "adapters.conformance.reference:ReferenceTier._verify_one",
+        "if got != member.sha256:",
+        "if False:",
+    ),
+    "a repair drops what memory holds": _one(
+        f"{PLANNER}:_plan_repairing",
+        "_close(draft, verdict, target)",
+        "for name in draft.hot:\n"
+        "        draft.drop(name, masks.readable(name), Reason.COLD_COPY_VERIFIED)\n"
+        "    _close(draft, verdict, target)",
+    ),
+    "an eviction stores in every cold tier": _one(
+        f"{PLANNER}:_plan_evicting",
+        "draft.store(verdict(_STORE), draft.cold, Reason.COLD_COPY_MISSING)",
+        "for name in draft.cold:\n"
+        "        lacking = masks.flagged(agg.HOT) & ~masks.readable(name)\n"
+        "        draft.store(lacking, (name,), Reason.COLD_COPY_MISSING)",
+    ),
+    "a repair stores one copy too many": _one(
+        f"{PLANNER}:_plan_repairing",
+        "copies = min(situation.policy.cold_copies, len(draft.cold))",
+        "copies = min(situation.policy.cold_copies + 1, len(draft.cold))",
     ),
     # --- what was not answered
     "an unknown state is absent in the plan": _one(
@@ -198,6 +226,36 @@ PLANTED: dict[str, tuple[Planted, ...]] = {
     "stored progress may go back": _one(
         f"{OPERATIONS}:_high_water", "if processed <= operation.processed_members:", "if False:"
     ),
+    "a deleted revision is imported anew": _one(
+        f"{LIFECYCLE}:prepare_begin",
+        "if current is None:",
+        "if current is None or current.availability == Availability.DELETED:",
+    )
+    + _one(f"{LIFECYCLE}:prepare_begin", "previous=None, next", "previous=current, next")
+    + _ANY_RECORD,
+    "an aborted import is deleted at once": _one(
+        f"{LIFECYCLE}:prepare_abort",
+        "availability=Availability.DELETING",
+        "availability=Availability.DELETED, residency=Residency.ABSENT",
+    )
+    + _ANY_RECORD,
+    "a published reference changes": _one(
+        f"{LIFECYCLE}:prepare_observation",
+        "record = advance(current, now_ms,",
+        "from dataclasses import replace\n"
+        "    other = replace(current.manifest, logical_bytes=1 + current.manifest.logical_bytes)\n"
+        "    record = advance(current, now_ms, manifest=other,",
+    )
+    + _ANY_RECORD,
+    "a generation is left out": _one(
+        f"{STEPS}:advance", "record.metadata_generation + 1,", "record.metadata_generation + 2,"
+    )
+    + _ANY_RECORD,
+    "an erased lease gives its id back": _one(
+        f"{STATE}:WeightState.erase_lease",
+        "own = self._leases_of[lease.identity]",
+        "self.next_lease_id = lease_id\n    own = self._leases_of[lease.identity]",
+    ),
     # --- the loop
     "a repair towards cold waits for memory to be empty": _one(
         "controller.core.validity:endings", "return _REPAIRED", "return frozenset({target})"
@@ -215,6 +273,12 @@ PLANTED: dict[str, tuple[Planted, ...]] = {
         "    if not answer.plan.steps:\n        return Tally()\n",
         "    if not answer.plan.steps:\n        return Tally()\n"
         "    while True:\n        await self._clock.sleep(1.0)\n",
+    ),
+    "a pass never lets time pass": _one(
+        f"{RECONCILER}:Reconciler._act",
+        "if not answer.plan.steps:",
+        "import asyncio\n    while answer:\n        await asyncio.sleep(0)\n"
+        "    if not answer.plan.steps:",
     ),
     "two passes at once": _one(
         f"{RUNNER}:Runner._work",
@@ -266,3 +330,37 @@ PLANTED: dict[str, tuple[Planted, ...]] = {
     )
     + _one(f"{RESYNC}:Resync.drift_round", "for records in self._slices():", "for records in ():"),
 }
+
+MUST_FIND: dict[str, tuple[str, ...]] = {
+    "evidence is not checked": ("evidence",),
+    "evidence counts for any instance": ("evidence",),
+    "evidence counts in any epoch": ("evidence",),
+    "evidence never ages": ("evidence",),
+    "evidence is not made durable": ("evidence",),
+    "evidence is written after the drop": ("evidence",),
+    "a tier reads nothing back": ("last-copy",),
+    "a repair drops what memory holds": ("last-copy",),
+    "an eviction stores in every cold tier": ("measure",),
+    "a repair stores one copy too many": ("measure",),
+    "a summary needs no certainty": ("summary",),
+    "leftovers are not swept": ("absence",),
+    "a tier that cannot be listed lists nothing": ("absence",),
+    "what a batch does not answer counts as done": ("asked-answered",),
+    "the manifest goes with the payloads": ("manifest-last",),
+    "an epoch change is ignored": ("settle",),
+    "a mass change is believed at once": ("settle",),
+    "settling takes no time": ("settle",),
+    "a fence carries an old generation": ("fence",),
+    "a deposed process commits": ("term",),
+    "a renewal may shorten a lease": ("lease-shrinks",),
+    "leases are ignored when a wrong copy is set aside": ("lease",),
+    "a deleted revision is imported anew": ("tombstone",),
+    "an aborted import is deleted at once": ("transition",),
+    "a published reference changes": ("frozen-reference",),
+    "a generation is left out": ("generation",),
+    "an erased lease gives its id back": ("id",),
+    "every pass writes the epochs again": ("quiet",),
+    "a pass never ends": ("stuck",),
+    "a pass never lets time pass": ("busy-loop",),
+}
+"""By planted fault, where it is clear: the oracles of which one must find it."""

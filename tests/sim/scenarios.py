@@ -86,6 +86,9 @@ CORNERS: Mapping[str, Script] = {
     "a lease is renewed for less": _script(
         _IN_MEMORY, (2.0, "lease", 0, 0.9), (3.0, "renew", 0, 0.1)
     ),
+    "a lease is taken after another one was given back": _script(
+        _IN_MEMORY, (2.0, "lease", 0, 0.9), (3.0, "release", 0, 1.0), (4.0, "lease", 0, 0.8)
+    ),
     "an eviction is asked for under a lease": _script(
         _IN_MEMORY, (2.0, "lease", 0, 0.9), (3.0, "evict", 0, 1.0), (4.0, "rehydrate", 0, 1.0)
     ),

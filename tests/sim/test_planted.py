@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.sim.lab import hunt
-from tests.sim.planted import PLANTED
+from tests.sim.lab import NEVER_FINDS, hunt
+from tests.sim.planted import MUST_FIND, PLANTED
 from tests.sim.planting import Planted, StalePlantError, planted
 from tests.sim.scenarios import OPERATIONS
 from tests.sim.world import simulate
@@ -16,12 +16,15 @@ SEEDS_MAX = 60
 
 def test_enough_is_planted() -> None:
     assert len(PLANTED) >= 30
+    assert set(MUST_FIND) <= set(PLANTED)
 
 
 @pytest.mark.parametrize("fault", PLANTED)
 def test_a_planted_fault_is_found(fault: str) -> None:
     found = hunt(fault, PLANTED[fault], SEEDS_MAX)
     assert found.oracle, f"{fault!r} was not found in {found.incidents} incidents"
+    assert found.oracle in MUST_FIND.get(fault, (found.oracle,))
+    assert found.oracle not in NEVER_FINDS
 
 
 def test_what_was_planted_is_gone_afterwards() -> None:
