@@ -99,6 +99,108 @@ def test_what_holds_up_the_loop_is_named_with_its_line(
     assert "blocking_tier.py" in finding.detail
 
 
+_KEEPS = """
+    held = False
+    async def inventory(self, group_id=None):
+        if self.held: raise RuntimeError("kept by who was cancelled")
+        self.held = True
+        await anyio.sleep(0)
+        self.held = False
+        return await super().inventory(group_id)
+"""
+_HALF = """
+    async def observe(self, members, *, detail=()):
+        seen = await super().observe(members, detail=detail)
+        return type(seen)(
+            states=seen.states.replace(bytes([2]), bytes([3])), epoch=seen.epoch,
+            details=seen.details, problem=seen.problem
+        )
+"""
+_LATE = """
+    async def drop(self, batch, fence):
+        items = [type(i)(member=i.member, instance_id=i.instance_id) for i in batch]
+        self.later = getattr(self, "later", []) + items
+        return [Done(instance_id=i.instance_id) for i in items]
+"""
+_SHIFTED = """
+    @asynccontextmanager
+    async def open(self, member):
+        async with super().open(member) as reader:
+            yield Shifted(reader._content, reader.instance_id, reader.size_bytes)
+"""
+_MORE = """
+from contextlib import asynccontextmanager
+from weightctl.controller.ports import Done
+class Shifted:
+    def __init__(self, content, instance_id, size_bytes):
+        self.content, self.instance_id, self.size_bytes = content, instance_id, size_bytes
+    async def read_into(self, offset, buffer):
+        buffer[:] = self.content[:len(buffer)]
+    def fileno(self):
+        return None
+"""
+
+
+@pytest.mark.parametrize(
+    "body, select",
+    [
+        (_KEEPS, "look_cancelled and inventory"),
+        (_HALF, "half_replica"),
+        (_LATE, "deletion_that_is_immediate"),
+        (_LATE, "consistent_list"),
+        (_SHIFTED, "range_is_the_slice"),
+    ],
+)
+def test_a_tier_that_breaks_a_rule_is_found(
+    body: str, select: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "wrong_tier.py").write_text(f"{_HEAD}{_MORE}class factory(Tier):{body}")
+    monkeypatch.syspath_prepend(tmp_path)
+    report = check(Request(factory="wrong_tier:factory", select=select, case_deadline_s=CASE_S))
+    (finding,) = report.findings
+    assert finding.verdict is Verdict.BROKEN, finding.detail
+
+
+_HANGS = """
+from weightctl.adapters.conformance.suite.harness import TierHarness
+class Harness(TierHarness):
+    def hang(self):
+        MEDIUM.hung = True
+    def resume(self):
+        MEDIUM.hung = False
+class Hung(ReferenceMedium):
+    hung = False
+MEDIUM = Hung()
+class factory(ReferenceTier):
+    def __init__(self, name, options, context):
+        super().__init__(name, MEDIUM)
+    async def observe(self, members, *, detail=()):
+        seen = await super().observe(members, detail=detail)
+        if not MEDIUM.hung:
+            return seen
+        return type(seen)(states=bytes([1]) * len(members), epoch=seen.epoch)
+    async def capacity(self):
+        if MEDIUM.hung:
+            with anyio.CancelScope(shield=True):
+                while MEDIUM.hung: await anyio.sleep(0.01)
+        return await super().capacity()
+"""
+
+
+def test_a_tier_that_guesses_or_holds_on_while_its_medium_hangs_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "guessing_tier.py").write_text(_HEAD + _HANGS)
+    monkeypatch.syspath_prepend(tmp_path)
+    request = Request(
+        factory="guessing_tier:factory",
+        harness="guessing_tier:Harness",
+        select="medium_hangs",
+        case_deadline_s=CASE_S,
+    )
+    assert {finding.verdict for finding in check(request).findings} == {Verdict.BROKEN}
+
+
 @pytest.mark.parametrize(
     "words, told",
     [
