@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     Emit = Callable[[Mapping[str, Any]], None]
     Handler = Callable[[str, Mapping[str, Any], Emit], Awaitable[doc.Document]]
+    Reading = dict[BufferedByteReceiveStream, anyio.CancelScope]
 
 CONNECTIONS_MAX = 64
 LINGER_S = 1.0
@@ -69,16 +70,18 @@ async def serve(
     """Answer requests until `stopping` is set; the caller holds the state directory's lock.
 
     `handle(verb, params, emit)` does one request; it is cancelled when its client goes away.  Once
-    `stopping` is set nobody new is heard, and who still waits gets an answer within GRACE_S.
+    `stopping` is set nobody new is heard, who has said nothing yet is told so at once, and who
+    still waits gets an answer within GRACE_S.
     """
     stopping = stopping or anyio.Event()
     folder = await to_thread.run_sync(wire.open_folder, state_dir)
     slots = anyio.CapacityLimiter(CONNECTIONS_MAX)
+    reading: Reading = {}
 
     async def answer(stream: SocketStream) -> None:
         async with stream, slots:
             try:
-                await _converse(stream, handle, stopping)
+                await _converse(stream, handle, stopping, reading)
             except* (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
                 _log.debug("a client of the control socket went away")
 
@@ -94,6 +97,9 @@ async def serve(
             task_status.started()
             await stopping.wait()
             listening.cancel_scope.cancel()
+            for lines, scope in reading.items():
+                if not lines.buffer:
+                    scope.cancel()
     finally:
         with anyio.CancelScope(shield=True):
             await to_thread.run_sync(_unbind, folder, name)
@@ -131,12 +137,16 @@ def _unbind(folder: int, name: int) -> None:
             os.unlink(path)  # noqa: PTH108 - as above
 
 
-async def _converse(stream: SocketStream, handle: Handler, stopping: anyio.Event) -> None:
+async def _converse(
+    stream: SocketStream, handle: Handler, stopping: anyio.Event, reading: Reading
+) -> None:
     if not wire.is_trusted(stream.extra(SocketAttribute.raw_socket)):  # noqa: S610 - not Django
         return
     lines = BufferedByteReceiveStream(stream)
     try:
-        request = await _read(lines)
+        if stopping.is_set():
+            raise _cut_short(_REQUEST)
+        request = await _read(lines, reading)
     except WeightctlError as refusal:
         await stream.send(wire.encode({"error": views.error(refusal)}))
         return
@@ -154,14 +164,20 @@ async def _converse(stream: SocketStream, handle: Handler, stopping: anyio.Event
         tasks.cancel_scope.cancel()
 
 
-async def _read(lines: BufferedByteReceiveStream) -> Request:
+async def _read(lines: BufferedByteReceiveStream, reading: Reading) -> Request:
+    """The request; `reading` has its scope meanwhile, to be cancelled when the server stops."""
+    line: bytes | None = None
     try:
-        with anyio.fail_after(wire.REQUEST_DEADLINE_S):
+        with anyio.fail_after(wire.REQUEST_DEADLINE_S) as reading[lines]:
             line = await lines.receive_until(b"\n", wire.REQUEST_BYTES_MAX)
     except (TimeoutError, anyio.DelimiterNotFound) as error:
         raise _refused(_REQUEST, f"{_NO_LINE}: {error}") from None
     except anyio.IncompleteRead:
         raise _refused(_REQUEST, "it ends in the middle") from None
+    finally:
+        del reading[lines]
+    if line is None:
+        raise _cut_short(_REQUEST)
     return parse_request(line)
 
 
@@ -194,7 +210,7 @@ async def _carry_out(
     stream: SocketStream, handle: Handler, request: Request, stopping: anyio.Event
 ) -> dict[str, Any]:
     """Run the handler, forwarding what it emits; a slow client loses progress, not the result."""
-    last = _cut_short(request.verb)
+    last: dict[str, Any] = {"error": views.error(_cut_short(request.verb))}
     work, watch = anyio.CancelScope(), anyio.CancelScope()
     send, frames = anyio.create_memory_object_stream[Mapping[str, Any]](_FRAMES_AHEAD)
 
@@ -223,13 +239,12 @@ async def _carry_out(
     return last
 
 
-def _cut_short(verb: str) -> dict[str, Any]:
-    failure = StoppingError(
-        f"{verb} was not finished",
+def _cut_short(what: str) -> StoppingError:
+    return StoppingError(
+        f"{what} was not finished",
         f"{StoppingError.reason}: the controller is stopping",
         "look at the revision, then run the same command again: an import resumes",
     )
-    return {"error": views.error(failure)}
 
 
 async def _outcome(handle: Handler, request: Request, emit: Emit) -> dict[str, Any]:

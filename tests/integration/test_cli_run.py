@@ -166,7 +166,9 @@ def test_a_second_signal_leaves_at_once(tmp_path: Path) -> None:
     cli = Cli(tmp_path, extra="[run]\ndrain_s = 3600\n")
     cli.ready()
     with cli.running() as child, closing(socket.socket(socket.AF_UNIX)) as client:
-        client.connect(str(cli.state_dir / wire.SOCKET_NAME))  # its request holds up the first one
+        client.connect(str(cli.state_dir / wire.SOCKET_NAME))
+        client.send(b"{")  # a request that was begun holds up the first one
+        cli.json("plan", IDENTITY)  # it is being read by now
         for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGINT, signal.SIGCONT):
             child.send_signal(number)
         assert child.wait(PATIENCE_S) == 1

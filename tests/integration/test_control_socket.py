@@ -170,6 +170,28 @@ async def test_who_still_waits_when_the_controller_stops_gets_an_answer(tmp_path
     assert not await anyio.Path(tmp_path / wire.SOCKET_NAME).exists()
 
 
+async def test_who_says_nothing_does_not_hold_up_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire, "REQUEST_DEADLINE_S", 3600.0)
+    stopping = anyio.Event()
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(partial(serve, str(tmp_path), Handler(), stopping=stopping))
+            async with (
+                await anyio.connect_unix(tmp_path / wire.SOCKET_NAME) as silent,
+                await anyio.connect_unix(tmp_path / wire.SOCKET_NAME) as begun,
+            ):
+                await begun.send(b'{"version": 1, ')
+                await ask(tmp_path, "echo")  # both are read by now
+                stopping.set()
+                answer = b"".join([piece async for piece in silent])
+                assert json.loads(answer)["error"]["reason"] == "Stopping"
+                await begun.send(b'"verb": "echo"}\n')
+                answer = b"".join([piece async for piece in begun])
+                assert b"result" in answer.splitlines()[-1]
+
+
 @pytest.mark.parametrize(
     "sent, why",
     [
