@@ -163,15 +163,20 @@ def _build(
         raise
     except BaseException as error:  # noqa: BLE001 - foreign code, which may even try to exit
         return _silent(unknown, f"plugin {point.value}: {shown(error)}")
-    if flaw := _flaw(made, profile, tier.name):
-        return _silent(unknown, f"plugin {point.value}: {flaw}")
-    if refusal := refusal_of(profile.api_version):
+    if refusal := _refusal(profile):
         raise ConfigError(
             f"tier {tier.name}",
             f"{ConfigError.reason}: plugin {point.value}: {refusal}",
             "install the plugin's version for this weightctl, or the weightctl that it needs",
         )
+    if flaw := _flaw(made, profile, tier.name):
+        return _silent(unknown, f"plugin {point.value}: {flaw}")
     return BorderedTier(seam(made), profile, context.clock)
+
+
+def _refusal(profile: object) -> str:
+    """Asked before `_flaw`: what was written for another version may rightly have other methods."""
+    return refusal_of(profile.api_version) if isinstance(profile, TierProfile) else ""
 
 
 def _flaw(made: Tier, profile: object, name: str) -> str:
