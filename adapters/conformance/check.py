@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,6 +29,7 @@ from weightctl.controller.errors import ConfigError
 
 NEEDED = ("pytest", "pytest_asyncio", "blockbuster")
 _RESTARTS_MAX = 20
+_TELL_S = 0.5
 _TOLD_CHARS = 4000
 
 
@@ -49,8 +51,11 @@ class Request:
     deadline_s: float = 1800.0
 
 
-def check(request: Request) -> Report:
-    """Run the suite and give what was found.  Raises ConfigError when the kit is not installed."""
+def check(request: Request, tell: Callable[[int, int], None] = lambda *_: None) -> Report:
+    """Run the suite and give what was found.  Raises ConfigError when the kit is not installed.
+
+    tell: gets the cases that have ended and those that there are, now and then.
+    """
     absent = [name for name in NEEDED if find_spec(name) is None]
     if absent:
         raise ConfigError(
@@ -59,15 +64,16 @@ def check(request: Request) -> Report:
             "install weightctl[conformance]",
         )
     with tempfile.TemporaryDirectory(prefix="weightctl-check-") as name:
-        return _Check(request, Path(name)).run()
+        return _Check(request, Path(name), tell).run()
 
 
 class _Check:
     """One check; `folder` is scratch."""
 
-    def __init__(self, request: Request, folder: Path) -> None:
+    def __init__(self, request: Request, folder: Path, tell: Callable[[int, int], None]) -> None:
         self._request = request
         self._folder = folder
+        self._tell = tell
         self._grades: dict[str, Grade] = {}
         self._findings: dict[str, Finding] = {}
         self._hints: list[str] = []
@@ -91,6 +97,7 @@ class _Check:
                 break
         for case in self._open_cases():
             self._add(case, Verdict.UNTRIED, "the check ended before it")
+        self._tell(len(self._findings), len(self._grades))
         return Report(
             factory=self._request.factory,
             profile=self._profile,
@@ -146,12 +153,25 @@ class _Check:
                 start_new_session=True,
             )
             try:
-                code = child.wait(deadline_s)
-            except subprocess.TimeoutExpired:
-                code = -signal.SIGKILL
+                code = self._waited(child, deadline_s)
             finally:
                 _end(child)
         return code, told.read_text(errors="replace")
+
+    def _waited(self, child: subprocess.Popen[bytes], deadline_s: float) -> int:
+        """The exit code, that of a kill after the deadline; tells how far it is meanwhile."""
+        for _ in range(math.ceil(deadline_s / _TELL_S)):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return child.wait(_TELL_S)
+            events = self._folder / EVENTS
+            lines = events.read_text().splitlines() if events.exists() else []
+            counts = [
+                len(self._findings) + sum(line.startswith(f'{{"event": "{kind}"') for line in lines)
+                for kind in ("end", "case")
+            ]
+            if counts[1]:
+                self._tell(counts[0], max(counts[1], len(self._grades)))
+        return -signal.SIGKILL
 
     def _read(self) -> str | None:
         """Take in the events; the case that was under way at the end, if any."""

@@ -71,6 +71,18 @@ def test_a_module_that_hangs_or_ends_the_process_cannot_be_loaded(
     assert name not in sys.modules
 
 
+def test_it_tells_how_far_it_is() -> None:
+    told: list[tuple[int, int]] = []
+    select = "an_empty_batch or a_new_medium or killed_writer"
+    report = check(
+        Request(factory=DISK, options={"path": "{tmp}/m"}, select=select),
+        lambda done, total: told.append((done, total)),
+    )
+    assert told == sorted(told)
+    assert all(done <= total for done, total in told)
+    assert told[-1] == (len(report.findings), len(report.findings))
+
+
 def test_a_selection_has_no_grade() -> None:
     done = weightctl(
         "adapter", "check", DISK, "--option", "path={tmp}/medium", "--grade", "gold", *ONE

@@ -7,6 +7,7 @@ typed, and the rest of weightctl does not depend on it.
 from __future__ import annotations
 
 import json
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,16 +29,16 @@ def check(args: argparse.Namespace, console: Console) -> int:
     Raises ConfigError when the tier cannot be loaded or the kit is not installed.
     """
     kit = _kit("check")
-    report = kit.check(
-        kit.Request(
-            factory=args.factory,
-            options=dict(map(_option, args.option)),
-            harness=args.harness,
-            select=args.select,
-            case_deadline_s=args.case_deadline,
-            soak_s=args.soak,
-        )
+    request = kit.Request(
+        factory=args.factory,
+        options=dict(map(_option, args.option)),
+        harness=args.harness,
+        select=args.select,
+        case_deadline_s=args.case_deadline,
+        soak_s=args.soak,
     )
+    with console.progress() as progress:
+        report = kit.check(request, partial(progress.update, "check", unit="cases"))
     if args.json or console.output == "json":
         console.text(json.dumps(report.document(), indent=2))
     elif report.problem:
