@@ -122,9 +122,7 @@ class Rounds:
         self.sidecar.arm(point.armed)
         if course.verb == "lease release":
             self.ledger.asked_to_release(life.lease_id)
-        asking = Asking(self.sidecar, course.verb, course.params(life))
-        asking.start()
-        asking.ended()
+        asking = self._asked(life, course)
         self.sidecar.disarm()
         if asking.document is not None:
             life.told(asking.document)
@@ -139,6 +137,17 @@ class Rounds:
         else:
             self.score.missed.append(str(point))
         return reached
+
+    def _asked(self, life: Life, course: Course) -> Asking:
+        """Ask once that the state allows it: a killed load's lease may live for some seconds."""
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            asking = Asking(self.sidecar, course.verb, course.params(life))
+            asking.start()
+            refusal = asking.ended().refusal
+            if refusal is None or refusal.code not in PASSING or time.monotonic() > until:
+                return asking
+            time.sleep(PAUSE_S)
 
     def reached_since(self, start: int) -> list[tuple[str, str]]:
         """Failpoints that have acted since the log had that length, with what they did.

@@ -135,9 +135,8 @@ class Sidecar:
         self.wait(self._answers, "it does not start")
 
     def _answers(self) -> bool:
-        assert self.child is not None
+        self._must_run()
         if self.log().count(READY) == self._ready_before:  # a stopped one would be reached, too
-            self._must_run()
             return False
         connection = client.connect(str(self.state_dir))
         if connection is not None:
