@@ -268,6 +268,11 @@ PLANTED: dict[str, tuple[Planted, ...]] = {
         "if self._known.get(tier) == epoch:",
         "if False:",
     ),
+    "a process never gets going": _one(
+        "controller.runtime.controller:Controller.__aenter__",
+        "self._chronicle.begin()",
+        "await self._clock.sleep(1e9)\n    self._chronicle.begin()",
+    ),
     "a pass never ends": _one(
         f"{RECONCILER}:Reconciler._act",
         "    if not answer.plan.steps:\n        return Tally()\n",
@@ -360,6 +365,7 @@ MUST_FIND: dict[str, tuple[str, ...]] = {
     "a generation is left out": ("generation",),
     "an erased lease gives its id back": ("id",),
     "every pass writes the epochs again": ("quiet",),
+    "a process never gets going": ("stuck",),
     "a pass never ends": ("stuck",),
     "a pass never lets time pass": ("busy-loop",),
 }

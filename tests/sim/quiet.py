@@ -38,9 +38,9 @@ PUBLISHED = (Availability.READY, Availability.DEGRADED)
 async def come_to_rest(world: "World") -> None:
     """End all faults, then see the world converge and stay."""
     world.over_s = world.loop.time()
-    await _end_faults(world)
     bound_s = liveness_s(world.policy, world.settings, Measure(world).total())
     with anyio.move_on_after(bound_s) as waiting_for_old:
+        await _end_faults(world)
         await world.until(
             lambda: not (world.background or world.acting or _passes_since(world, world.over_s))
         )

@@ -174,6 +174,9 @@ CORNERS: Mapping[str, Script] = {
     "a revision is imported long after the start": _script(
         (60.0, "import", 0, 1.0), latency_s=0.0
     ),
+    "a revision that has lost everything is visited at rest": _script(
+        _IN_MEMORY, (2.0, "wipe", _MEM, 1.0), (3.0, "evict", 0, 1.0)
+    ),
     "a revision is imported twice": _script(
         _IN_MEMORY, (2.0, "delete", 0, 1.0), (20.0, "import", 0, 0.0)
     ),

@@ -38,6 +38,8 @@ from weightctl.controller.errors import InvariantViolationError, WeightctlError
 from weightctl.controller.store import commit, journal
 
 RESTART_S = 2.0
+START_S_MAX = 120.0
+"""A process that lives runs after so long, whatever its tiers and its disk do."""
 UNDER_WAY_S_MAX = 50.0
 """Nothing stays under way in a network for longer."""
 
@@ -188,7 +190,12 @@ class World:
         process = Process(self, len(self.processes) + 1)
         self.processes.append(process)
         self.tasks.start_soon(process.run)
-        await process.started.wait()
+        with anyio.move_on_after(START_S_MAX) as starting:
+            await process.started.wait()
+        if starting.cancelled_caught:
+            if process.alive:
+                self.violate("stuck", f"process {process.number} does not start")
+            return process
         if process.alive and process.store.term <= self.last_term:
             self.violate("term", f"a new process has term {process.store.term} again")
         self.last_term = process.store.term if process.alive else self.last_term
