@@ -28,9 +28,12 @@ _LEAVES = {
 }
 
 
-def forecast(situation: Situation) -> tuple[Plan, ...]:
-    """The plan for now and those that would follow; the first is `plan(situation)` itself."""
-    rounds = [plan(situation)]
+def forecast(situation: Situation, first: Plan | None = None) -> tuple[Plan, ...]:
+    """The plan for now and those that would follow; the first is `plan(situation)` itself.
+
+    first: that plan, where it was made already.
+    """
+    rounds = [first or plan(situation)]
     while any(step.mask for step in rounds[-1].steps) and len(rounds) < ROUNDS_MAX:
         situation = after(situation, rounds[-1].steps)
         rounds.append(plan(situation))

@@ -1,6 +1,6 @@
 """Whether a revision comes nearer to what is wanted.  Layer: runtime, memory only.
 
-What a plan leaves to do has a distance that each effective step makes smaller.  Work that was
+The whole way that is left to do has a length that each effective step makes smaller.  Work that was
 answered as done and made it no smaller (a tier that flaps, forgets, or did not do what it said) is
 a setback: the next pass over that revision waits, longer with each one.  Only a new goal, or a
 distance that was never reached before, ends that; attempts, answers and time do not.
@@ -8,6 +8,7 @@ distance that was never reached before, ends that; attempts, answers and time do
 
 import zlib
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from weightctl.controller.core.backoff import Backoff
@@ -33,11 +34,17 @@ Hindrances = frozenset[Reason]
 NOTHING: Hindrances = frozenset()
 
 
-def distance(plan: Plan) -> int:
-    """What is left to do; smaller after each step that had its effect."""
+def distance(way: Sequence[Plan]) -> int:
+    """What is left to do on a way as of `core.forecast`; smaller after each step with its effect.
+
+    The whole way counts: a copy that was read back lets the plan show the next step, which is no
+    step back.
+    """
+    plan = way[0]
     tiers = len(plan.free_bytes)
     left = (plan.total_members - plan.processed_members) * (1 + tiers)
-    return left + sum(_WEIGHTS.get(step.kind, 1) * max(step.count, 1) for step in plan.steps)
+    steps = [step for one in way for step in one.steps]
+    return left + sum(_WEIGHTS.get(step.kind, 1) * max(step.count, 1) for step in steps)
 
 
 def goal_of(record: RevisionMetadata) -> Goal:

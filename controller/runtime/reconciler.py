@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from weightctl.controller.core.damage import DamagedReplica
+from weightctl.controller.core.forecast import forecast
 from weightctl.controller.core.identity import Identity
 from weightctl.controller.core.observation import Members
 from weightctl.controller.core.plan import Leases, Plan, Step, StepKind, Verdict
@@ -168,7 +169,7 @@ class Reconciler:
         answer = await self._survey.answer(await self._question(record))
         await self._store.damage.forget(record.manifest.payload_group_id, answer.seen.refuted)
         await self._keep_epochs()
-        self._judge(record, answer.plan)
+        self._judge(record, answer)
         if self._records_only(answer.plan):
             await self._write_record(record, answer)
             self._headway.acted(record)
@@ -185,14 +186,16 @@ class Reconciler:
             self._drift.remember(record, answer.seen)
         return self._reported(record, answer.plan, tally, following)
 
-    def _judge(self, record: RevisionMetadata, plan: Plan) -> None:
+    def _judge(self, record: RevisionMetadata, answer: Answer) -> None:
         """Say what the plan shows, and whether the revision has come nearer to what is wanted."""
+        plan = answer.plan
         if plan.verdict is Verdict.CONVERGED:
             self._headway.forget(record.identity)
             moved = True
         else:
             hindrances = frozenset(wait.reason for wait in plan.waits)
-            moved = self._headway.look(record, distance(plan), hindrances)
+            way = (plan,) if hindrances else forecast(answer.situation, plan)
+            moved = self._headway.look(record, distance(way), hindrances)
         self._board.planned(record.identity, plan, record.metadata_generation, moved=moved)
 
     def _forget(self, identity: Identity) -> None:
