@@ -127,19 +127,20 @@ class Conclusions:
         if trace is None:
             self.world.violate("summary", f"{name} was written outside a pass")
             return
+        wrong = trace.wrong or self.world.known_wrong(after.identity)
         hot, cold = self._readable(trace, hot=True), self._readable(trace, hot=False)
         pairs = list(zip(hot, cold, strict=True))
         if after.availability is Availability.READY:
             right = all(YES in pair for pair in pairs)
         else:  # some member is certainly not readable, or was read back wrong
             right = any(OPEN not in pair and YES not in pair for pair in pairs)
-            right = right or self.world.known_wrong(after.identity)
+            right = right or wrong
         if after.residency is Residency.ABSENT:
             right = right and all(pair == (NO, NO) for pair in pairs)
-            right = right or self.world.known_wrong(after.identity)
+            right = right or wrong
         if after.residency is Residency.COLD:
             right = right and all(pair[0] != YES for pair in pairs)
-            right = right or self.world.known_wrong(after.identity)
+            right = right or wrong
         if after.residency is Residency.HOT:
             right = right and all(pair[0] == YES for pair in pairs)
         if not right:

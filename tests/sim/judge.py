@@ -102,6 +102,7 @@ class Judge:
         if tier in trace.answers or not whole:
             return  # the pass has its picture; this is a look before an act
         trace.answers[tier] = (members, answer, now_s)
+        trace.wrong = trace.wrong or self.world.known_wrong(trace.identity)
 
     def matched(self, asked: int, told: Sequence[Outcome], taken: Sequence[Outcome]) -> None:
         """Invariant 12: one outcome for each asked item, and none that was not told."""

@@ -31,6 +31,8 @@ class PassTrace:
     """By tier: whether it listed anything, and when."""
     unsettled: dict[str, str] = field(default_factory=dict)
     """By tier: why its answer may not be relied on for a removal; empty when it may."""
+    wrong: bool = False
+    """Whether a copy did not have its bytes when a tier answered; it may be gone by now."""
     lied: set[str] = field(default_factory=set)
     """Tiers that told this pass something that is not so."""
 
