@@ -71,11 +71,12 @@ class Judge:
             return
         state = process.store._engine.state
         record = state.metadata.get(identity)
-        durable = self.world.ledger.records.get(identity)
-        if record != durable:
+        ledger = self.world.ledger
+        if not ledger.may_show(identity, record):
+            durable = ledger.records.get(identity)
             self.world.violate("durable-first", f"shown {record}, on disk {durable}")
         for lease in state.active_leases(identity, 0):
-            if self.world.ledger.leases.get(lease.lease_id) != lease:
+            if not ledger.may_show_lease(lease):
                 self.world.violate("durable-first", f"shown {lease}, which is not on disk")
 
     # --- what was told ----------------------------------------------------------------------------
@@ -235,6 +236,7 @@ class Judge:
         self.world.changed(tier, name, "remove")
 
     def committed(self, process: Process, entries: Sequence[StoredEntry]) -> None:
+        self.world.ledger.begin()
         for entry in entries:
             before, upsert = self.world.ledger.absorb(entry, process.clock.highest_ms)
             if upsert is not None and before is not None:

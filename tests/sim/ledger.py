@@ -42,6 +42,24 @@ class Ledger:
     """Leases that their readers gave back, or tried to."""
     last_lease_id: int = 0
     last_operation_id: int = 0
+    records_before: dict[Identity, RevisionMetadata | None] = field(default_factory=dict)
+    leases_before: dict[int, RevisionLease | None] = field(default_factory=dict)
+    """What the last transaction has replaced: while it is published, some of it is still shown."""
+
+    def begin(self) -> None:
+        """Another transaction follows."""
+        self.records_before.clear()
+        self.leases_before.clear()
+
+    def may_show(self, identity: Identity, record: RevisionMetadata | None) -> bool:
+        """Whether a process may show this record now."""
+        durable = self.records.get(identity)
+        return record in (durable, self.records_before.get(identity, durable))
+
+    def may_show_lease(self, lease: RevisionLease) -> bool:
+        """Whether a process may show this lease now."""
+        known = (self.leases.get(lease.lease_id), self.leases_before.get(lease.lease_id))
+        return lease in known
 
     def live_leases(self, identity: Identity, wall_ms: int) -> list[RevisionLease]:
         return [
@@ -68,6 +86,7 @@ class Ledger:
                 self._lease(lease)
             case LeaseDelete(lease_id=lease_id):
                 erased = self.leases.pop(lease_id, None)
+                self.leases_before.setdefault(lease_id, erased)
                 alive = erased is not None and erased.expires_at_ms > wall_ms
                 if alive and lease_id not in self.released:
                     self.violate("lease", f"{erased} was erased alive")
@@ -77,6 +96,7 @@ class Ledger:
 
     def _record(self, before: RevisionMetadata | None, after: RevisionMetadata) -> None:
         self.records[after.identity] = after
+        self.records_before.setdefault(after.identity, before)
         if before is None:
             if after.availability is not Availability.IMPORTING or after.metadata_generation != 1:
                 self.violate("generation", f"a revision begins as {after}")
@@ -124,6 +144,7 @@ class Ledger:
         ):
             self.violate("lease", f"{lease} was given out while {record}")
         self.last_lease_id = max(self.last_lease_id, lease.lease_id)
+        self.leases_before.setdefault(lease.lease_id, known)
         self.leases[lease.lease_id] = lease
 
     def _operation(self, operation: ResidencyOperation) -> None:
