@@ -1,13 +1,17 @@
 """The forecast: the whole way from what is seen to the wanted state, without touching anything."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.situations import TARGETS, situation, view
-from weightctl.controller.core.forecast import ROUNDS_MAX, forecast
-from weightctl.controller.core.plan import Plan
+from weightctl.controller.core.forecast import ROUNDS_MAX, after, forecast
+from weightctl.controller.core.plan import Plan, Situation, Step
+from weightctl.controller.core.policy import Policy
 from weightctl.controller.core.planner import plan
 from weightctl.controller.core.records import Availability, Operation
+from weightctl.controller.runtime.headway import distance
 
 TIERS = ("mem", "disk", "dfs")
 
@@ -65,3 +69,39 @@ def test_a_forecast_begins_with_the_plan_and_ends(
     assert rounds[0] == plan(seen)
     assert len(rounds) < ROUNDS_MAX, "it ends by itself"
     assert not any(step.mask for step in rounds[-1].steps)
+
+
+def one_of(step: Step) -> Step:
+    """The step for its first member alone."""
+    first = next(step.indexes())
+    mask = bytes(index == first for index in range(len(step.mask)))
+    return replace(step, mask=mask, count=1, size_bytes=step.size_bytes // step.count)
+
+
+def left(seen: Situation) -> int | None:
+    """What is left to do; None where something hides a part of the way."""
+    way = forecast(seen)
+    return None if any(made.waits for made in way) else distance(way)
+
+
+@given(
+    st.integers(1, 3).flatmap(
+        lambda size: st.tuples(*[st.text("-cvx", min_size=size, max_size=size)] * 4)
+    ),
+    st.sampled_from(list(TARGETS)),
+    st.integers(1, 3),
+)
+def test_each_step_of_each_member_makes_the_way_shorter(
+    letters: tuple[str, ...], operation: Operation, copies: int
+) -> None:
+    names = (*TIERS, "nof")
+    seen = situation(
+        dict(zip(names, letters, strict=True)),
+        operation=operation,
+        policy=Policy(cold_copies=copies),
+    )
+    before = left(seen)
+    for step in plan(seen).steps:
+        if step.mask and before is not None:
+            then = left(after(seen, [one_of(step)]))
+            assert then is None or then < before, step
