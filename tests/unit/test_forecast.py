@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tests.support.situations import TARGETS, situation, view
 from weightctl.controller.core.forecast import ROUNDS_MAX, after, forecast
 from weightctl.controller.core.plan import Plan, Situation, Step
-from weightctl.controller.core.policy import Policy
 from weightctl.controller.core.planner import plan
+from weightctl.controller.core.policy import Policy
 from weightctl.controller.core.records import Availability, Operation
 from weightctl.controller.runtime.headway import distance
 
