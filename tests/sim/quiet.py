@@ -64,10 +64,14 @@ async def come_to_rest(world: "World") -> None:
 
 
 async def _stay_at_rest(world: "World") -> None:
-    """Nothing moves and no row changes; what epochs tiers have now is learnt in the first round."""
+    """Nothing moves and no row changes.
+
+    What epoch a tier has is written once it has settled: the first round sees it, the next, or the
+    one after that, sees it again.
+    """
     await asyncio.sleep(_SETTLING_S)
     began_s = world.loop.time()
-    await asyncio.sleep(world.settings.resync.published_s + world.policy.settle_s)
+    await asyncio.sleep(2 * world.settings.resync.published_s + world.policy.settle_s)
     changes = world.disk.changes
     await asyncio.sleep(rest_s(world.settings))
     if _passes_since(world, began_s):
