@@ -26,7 +26,11 @@ mounts() { awk -v dir="$dir/" 'index($5, dir) == 1 { print $5 }' /proc/self/moun
 run() { # SERVER
   local more=()
   [ "$1" != master ] || more=(-a) # a killed master's last changes are in its change logs
-  in_ns "mfs$1" "${more[@]}" -c "$dir/etc/mfs$1.cfg" start >>"$dir/$1.log" 2>&1 </dev/null
+  for _ in $(seq 150); do # a killed one holds its lock file until the kernel has ended it
+    in_ns "mfs$1" "${more[@]}" -c "$dir/etc/mfs$1.cfg" start >>"$dir/$1.log" 2>&1 </dev/null && return
+    sleep 0.2
+  done
+  return 1
 }
 mount_at() { # NAME [OPTION...]
   local name=$1
