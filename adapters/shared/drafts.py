@@ -72,9 +72,14 @@ class Draft:
             )
 
     def close(self) -> None:
-        """Close both descriptors; frees the lock."""
-        os.close(self.fd)
-        os.close(self.group_fd)
+        """Close both descriptors; frees the lock.  Never raises.
+
+        A distributed file system may tell of a lack of room only when a file is closed.  What is
+        published was synchronised before, and what is discarded need not be written.
+        """
+        for fd in (self.fd, self.group_fd):
+            with suppress(OSError):  # Linux has let the descriptor go even then
+                os.close(fd)
 
 
 def create_partial(group_fd: int, name: str) -> int:
