@@ -21,7 +21,7 @@ def test_an_error_of_closing_a_draft_leaves_no_descriptor_open(tmp_path: Path) -
         name=StoredName(text="key", sha256_hex="0" * 64, instance_id="0" * 16),
         group_fd=group_fd,
         fd=fd,
-        reservation=Reservation("key.partial", 7),
+        reservation=Reservation(partial_name="key.partial", size_bytes=7),
     )
     os.close(fd)  # as where a full quota is told at the end: closed it is, and an error comes
     draft.close()
