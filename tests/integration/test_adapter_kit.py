@@ -265,7 +265,8 @@ def test_a_new_project_is_installed_typed_and_passes_its_own_tests(
 ) -> None:
     site = tmp_path / "site"
     command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*command, "--no-index", "-t", str(site), str(project)], check=True)
+    flags = ["--no-cache-dir", "--no-index"]  # nothing of it is left in the home
+    subprocess.run([*command, *flags, "-t", str(site), str(project)], check=True)
     path = os.pathsep.join([str(site), *sys.path])
     environment = {**os.environ, "PYTHONPATH": path, "MYPYPATH": str(ROOT / ".devroot")}
     for argv in (

@@ -133,7 +133,7 @@ def test_a_dry_run_is_refused_where_the_real_verb_would_be(cli: Cli) -> None:
         (("lease", "acquire", IDENTITY, "--holder", "", "--ttl", "1s"), 2, "holder"),
         (("load", IDENTITY, "out", "--tensor", "none"), 3, "none"),
         (("import", "prod/model/v2@1", "none.safetensors"), 1, "none.safetensors"),
-        (("oplog", "show", "--limit", "x"), 2, "invalid int"),
+        (("oplog", "show", "--limit", "x"), 2, "it must be a whole number from 0"),
         (("evict", IDENTITY, "--wait", "--dry-run"), 2, "not allowed with"),
     ],
 )
