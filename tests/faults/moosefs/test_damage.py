@@ -20,7 +20,6 @@ from tests.support.dfs_tiers import (
     observe,
     read,
     states,
-    store,
 )
 from weightctl.adapters.dfs.tier import DfsTier
 from weightctl.controller.core.observation import MemberState
@@ -74,6 +73,16 @@ def chunks_away(lab: Lab, folder: Path) -> Iterator[None]:
         lab.run(CHUNKSERVER)
 
 
+async def store(tier: DfsTier, key: str, content: bytes) -> str:
+    """Store one replica, again while the servers are still coming back; its instance id."""
+    with anyio.fail_after(60):
+        while True:
+            (outcome,) = await tier.store([item(key, content)], FENCE)
+            if isinstance(outcome, Done | NoOp):
+                return outcome.instance_id
+            await anyio.sleep(0.2)
+
+
 async def until(tier: DfsTier, key: str, state: MemberState) -> None:
     """Other hosts' changes are seen with a delay: the client remembers for a second."""
     with anyio.fail_after(60):
@@ -89,29 +98,6 @@ async def assert_unknown(tier: DfsTier) -> None:
     for ask in (tier.inventory, tier.capacity):
         with pytest.raises(ReconcileError):
             await ask()
-
-
-async def test_chunks_that_no_server_has_are_neither_absent_nor_wrong_and_come_back(
-    lab: Lab, impatient: Path, tmp_path: Path
-) -> None:
-    async with tier_on(impatient, tmp_path, deadline_s=20.0) as tier:
-        instance = await store(tier, "k", CONTENT)
-        lost = chunks_away(lab, tmp_path)
-        await away(lost.__enter__)
-        try:
-            (outcome,) = await tier.verify([member("k", CONTENT)])
-            assert isinstance(outcome, Retry)
-            assert "ENXIO" in outcome.detail
-            assert await states(tier, "k") == [COMPLETE]  # its name is on the master
-            with pytest.raises(ReconcileError):
-                await read(tier, "k", CONTENT)
-        finally:
-            await away(lost.__exit__, None, None, None)
-        with anyio.fail_after(60):
-            while isinstance(outcome, Retry | Unknown):
-                (outcome,) = await tier.verify([member("k", CONTENT)])
-        assert isinstance(outcome, Done)
-        assert outcome.instance_id == instance
 
 
 @pytest.mark.parametrize("how", ["unmounted", "client killed"])
@@ -195,3 +181,26 @@ async def test_a_quota_is_a_lack_of_room_and_nothing_is_published(lab: Lab, tmp_
         assert await states(tier, "k") == [COMPLETE]
         await away(lab.quota, root, "100Mi")
         await store(tier, "big", CONTENT)
+
+
+async def test_chunks_that_no_server_has_are_neither_absent_nor_wrong_and_come_back(
+    lab: Lab, impatient: Path, tmp_path: Path
+) -> None:
+    async with tier_on(impatient, tmp_path, deadline_s=20.0) as tier:
+        instance = await store(tier, "k", CONTENT)
+        lost = chunks_away(lab, tmp_path)
+        await away(lost.__enter__)
+        try:
+            (outcome,) = await tier.verify([member("k", CONTENT)])
+            assert isinstance(outcome, Retry)
+            assert "ENXIO" in outcome.detail
+            assert await states(tier, "k") == [COMPLETE]  # its name is on the master
+            with pytest.raises(ReconcileError):
+                await read(tier, "k", CONTENT)
+        finally:
+            await away(lost.__exit__, None, None, None)
+        with anyio.fail_after(60):
+            while isinstance(outcome, Retry | Unknown):
+                (outcome,) = await tier.verify([member("k", CONTENT)])
+        assert isinstance(outcome, Done)
+        assert outcome.instance_id == instance
