@@ -31,6 +31,7 @@ NEEDED = ("pytest", "pytest_asyncio", "blockbuster")
 _RESTARTS_MAX = 20
 _TELL_S = 0.5
 _TOLD_CHARS = 4000
+_RUNNER = ("/_pytest/", "/pluggy/", "/pytest_asyncio/", "<frozen runpy>")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +93,7 @@ class _Check:
                 break
             if begun is None:
                 begun = self._open_cases()[0]
-            self._add(begun, _verdict_of(code), told)
+            self._add(begun, _verdict_of(code), _without_runner(told))
             if not self._open_cases():
                 break
         for case in self._open_cases():
@@ -197,7 +198,7 @@ class _Check:
 
     def _add(self, case: str, verdict: Verdict, detail: str) -> None:
         self._findings[case] = Finding(
-            case=case, grade=self._grades[case], verdict=verdict, detail=detail[-_TOLD_CHARS:]
+            case=case, grade=self._grades[case], verdict=verdict, detail=_shortened(detail)
         )
 
 
@@ -221,6 +222,19 @@ def _verdict(outcome: str, detail: str) -> Verdict:
 def _verdict_of(code: int) -> Verdict:
     """How a case went in which the child ended: faulthandler ends with 1, the deadline by KILL."""
     return Verdict.HUNG if code in (1, -signal.SIGKILL) else Verdict.DIED
+
+
+def _without_runner(stacks: str) -> str:
+    """The stacks without the frames of pytest, which are the same for each case."""
+    lines = stacks.splitlines()
+    return "\n".join(line for line in lines if not any(name in line for name in _RUNNER))
+
+
+def _shortened(detail: str) -> str:
+    """Both ends: a failure says last what is wrong, a stack says first where it stands."""
+    if len(detail) <= 2 * _TOLD_CHARS:
+        return detail
+    return f"{detail[:_TOLD_CHARS]}\n[...]\n{detail[-_TOLD_CHARS:]}"
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

@@ -28,6 +28,10 @@ class Tier(ReferenceTier):
     def __init__(self, name, options, context):
         super().__init__(name, ReferenceMedium())
 """
+_DEEP = """
+async def deeper(calls):
+    await (deeper(calls - 1) if calls else anyio.sleep_forever())
+"""
 
 
 def weightctl(*words: str, path: str = "") -> subprocess.CompletedProcess[str]:
@@ -62,6 +66,7 @@ def test_a_built_in_tier_is_at_least_gold(kind: str) -> None:
         ("        time.sleep(3600)", Verdict.HUNG, "in capacity"),
         ("        while True: pass", Verdict.HUNG, "in capacity"),
         ("        await anyio.sleep_forever()", Verdict.HUNG, "in capacity"),
+        ("        await deeper(60)", Verdict.HUNG, "in capacity"),
         ("        os._exit(9)", Verdict.DIED, ""),
         ("        os.kill(os.getpid(), signal.SIGSEGV)", Verdict.DIED, ""),
     ],
@@ -69,11 +74,13 @@ def test_a_built_in_tier_is_at_least_gold(kind: str) -> None:
 def test_a_tier_that_hangs_or_ends_the_process_is_reported_and_the_rest_is_checked(
     line: str, verdict: Verdict, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = f"{_HEAD}class factory(Tier):\n    async def capacity(self):\n{line}\n"
-    (tmp_path / "bad_tier.py").write_text(source)
-    monkeypatch.syspath_prepend(tmp_path)
+    source = f"{_HEAD}{_DEEP}class factory(Tier):\n    async def capacity(self):\n{line}\n"
+    far = tmp_path / ("a long way to the code of a tier " * 6)
+    far.mkdir()
+    (far / "bad_tier.py").write_text(source)
+    monkeypatch.syspath_prepend(far)
     select = "capacity_follows or an_empty_batch"
-    report = check(Request(factory="bad_tier:factory", select=select, case_deadline_s=5.0))
+    report = check(Request(factory="bad_tier:factory", select=select, case_deadline_s=10.0))
     found = {finding.rule: finding for finding in report.findings}
     hurt = found["capacity follows what is stored and dropped"]
     assert hurt.verdict is verdict
