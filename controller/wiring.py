@@ -35,7 +35,7 @@ from weightctl.controller.runtime.border import METHODS, BorderedTier
 from weightctl.controller.runtime.controller import Controller
 from weightctl.controller.runtime.limits import TokenBucket
 from weightctl.controller.runtime.observer import ObserverOptions
-from weightctl.controller.runtime.settings import ResyncOptions, RuntimeSettings
+from weightctl.controller.runtime.settings import ExecutorOptions, ResyncOptions, RuntimeSettings
 from weightctl.controller.runtime.silent import SilentTier
 from weightctl.controller.store.connection import Connect, connect
 from weightctl.controller.store.database import DATABASE_NAME, read_header
@@ -264,11 +264,12 @@ def _bandwidths(config: Config, clock: Clock) -> dict[str, Limiter]:
 
 
 def runtime_settings(config: Config) -> RuntimeSettings:
-    """The sections `run`, `resync`, `observer` and the limits of each tier."""
+    """The sections `run`, `resync`, `observer`, `executor` and the limits of each tier."""
     return RuntimeSettings(
         **config.section("run"),
         resync=ResyncOptions(**config.section("resync")),
         observer=ObserverOptions(**config.section("observer")),
+        executor=ExecutorOptions(**config.section("executor")),
         tiers={tier.name: TierLimits(**tier.limits) for tier in config.tiers},
     )
 

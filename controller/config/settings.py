@@ -169,6 +169,12 @@ SETTINGS: tuple[Setting, ...] = (
         "a tier that has not answered by then is unknown",
     ),
     _setting(
+        "executor.deadline_s",
+        values.seconds(0.1, _DAY_S),
+        60.0,
+        "a batch of work that has not ended by then, and 2 s more for each MiB in it, is unknown",
+    ),
+    _setting(
         "ha.enable_ha",
         values.flag,
         _GATE.enable_ha,

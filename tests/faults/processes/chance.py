@@ -22,7 +22,7 @@ from weightctl.controller.failpoints.points import TIER_ERRORS
 LIVES = 3
 VERBS_MAX = 3
 DELAY_S = 0.25
-STOP_S = 1.5
+STOP_S = 3.0
 """Longer than the deadlines of `sidecar(deadline_s=1.0)`."""
 REFUSALS = {
     *("BUSY", "NOT_READY", "STALE_GENERATION", "CONFLICT", "LEASE_EXPIRED", "NOT_FOUND"),
@@ -108,7 +108,7 @@ class Chance:
                 *("tier.*.before", "tier.*.after", "tier.*.store.*", "tier.*.drop.*"),
             ]
         )
-        action = self._rng.choice(["kill", "kill", "kill-children", "stop:2"])
+        action = self._rng.choice(["kill", "kill", "kill-children", "stop:3"])
         self.sidecar.arm(f"{name}:{self._rng.randint(1, 30)}={action}")
 
     def _error(self) -> None:

@@ -40,6 +40,8 @@ working_s = 1
 ttl_ms = {lease_ms}
 [observer]
 deadline_s = {deadline_s}
+[executor]
+deadline_s = {deadline_s}
 """
 
 
