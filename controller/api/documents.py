@@ -332,6 +332,47 @@ class SnapshotReport(Document):
     sizeBytes: int
 
 
+class AdoptionTier(TypedDict):
+    """How many objects of a candidate one tier shows complete."""
+
+    name: str
+    objects: int
+
+
+class Obstacle(TypedDict):
+    """Why objects cannot be adopted; without a key it concerns a whole tier."""
+
+    key: str
+    tier: str
+    reason: str
+    what: str
+    why: str
+    todo: str
+
+
+class Adoption(Document, Name):
+    """What the tiers hold of a revision to be adopted, and what is in the way.
+
+    `verdict` is "adoptable" (a dry run, which reads no content), "refused", "adopted" or "managed"
+    (it was before).  `digestsTold` objects had to have a digest that was given, `digestsRecorded`
+    one that a tier had recorded; the content of `digestsTaken` counts as it was read.
+    """
+
+    verdict: str
+    objects: int
+    logicalBytes: int
+    readBytes: int
+    digestsTold: int
+    digestsRecorded: int
+    digestsTaken: int
+    metadataGeneration: int | None
+    residency: str | None
+    seconds: float
+    held: list[AdoptionTier]
+    obstacles: list[Obstacle]
+    remarks: list[str]
+
+
 class Import(Document, Name):
     """A finished import; `movedBytes` is less than all when it resumed, 0 when nothing was new."""
 
@@ -489,6 +530,7 @@ class Error(Document):
 KINDS: dict[str, type] = {
     cls.__name__: cls
     for cls in (
+        Adoption,
         Configuration,
         Demo,
         Diagnosis,

@@ -72,6 +72,14 @@ class Import(One):
     source: str
 
 
+class Adopt(One):
+    """`adopt`; `manifest` is an absolute path, and so is `digests` where it is given."""
+
+    manifest: str
+    digests: str | None = None
+    dry_run: bool = False
+
+
 class Load(One):
     """`load`; `folder` is an absolute path, also of a file; no `tensors` means all.
 
@@ -125,6 +133,7 @@ PARAMS: dict[str, type[BaseModel]] = {
     "repair": Repair,
     "delete": Change,
     "import": Import,
+    "adopt": Adopt,
     "load": Load,
     "lease acquire": Acquire,
     "lease renew": Renew,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from weightctl.controller.api import explain as explaining
 from weightctl.controller.api import requests, views
+from weightctl.controller.api.adoption import look_to_adopt
 from weightctl.controller.api.orphans import orphan_list
 from weightctl.controller.api.planning import TIER_DEADLINE_S, tier_list
 from weightctl.controller.api.supposing import Subject, Wish, owners, subject, subjects
@@ -77,6 +78,8 @@ async def survey(planning: Planning, verb: str, params: Mapping[str, Any]) -> do
         return await explain(planning, asked)
     if verb == "tensors":
         return await tensors(planning, asked)
+    if verb == "adopt":
+        return await look_to_adopt(planning, asked)
     return await dry_run(planning, verb, asked)
 
 

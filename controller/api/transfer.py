@@ -30,7 +30,7 @@ async def import_(app: App, asked: requests.Import, emit: Emit) -> doc.Import:
     """Bring safetensors in as a new revision; the same call again resumes an interrupted one."""
     started_s = app.clock.monotonic_s()
     try:
-        report = await app.weights.put(asked.identity, asked.source, progress=_reporter(emit))
+        report = await app.weights.put(asked.identity, asked.source, progress=reporter(emit))
     except CapacityError as full:
         raise _no_room(app, asked, full) from full
     if app.controller is not None:
@@ -71,7 +71,7 @@ async def load(app: App, asked: requests.Load, emit: Emit) -> doc.Load:
         into=IntoFolder(path=asked.folder, replace=asked.force),
         holder=asked.holder,
         ttl_ms=app.lease_ttl_ms,
-        progress=_reporter(emit),
+        progress=reporter(emit),
     )
     return {
         "apiVersion": views.API_VERSION,
@@ -92,7 +92,9 @@ async def snapshot(action: str, file: str, weights: Snapshot) -> doc.SnapshotRep
     return await to_thread.run_sync(views.snapshot, action, Path(file), weights)
 
 
-def _reporter(emit: Emit) -> Callable[[Progress], None]:
+def reporter(emit: Emit) -> Callable[[Progress], None]:
+    """Progress of a facade call as frames."""
+
     def report(progress: Progress) -> None:
         stage = f"{progress.stage} {progress.tier}".strip()
         done, total = progress.done_bytes, progress.total_bytes

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from weightctl.controller.api import requests, supposing, surveys, transfer, views
+from weightctl.controller.api import adoption, requests, supposing, surveys, transfer, views
 from weightctl.controller.api.explain import unattended
 from weightctl.controller.api.supposing import Wish
 from weightctl.controller.api.waiting import wait_for
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 async def handle(app: App, verb: str, params: Mapping[str, Any], emit: Emit) -> doc.Document:
     """Carry out one verb.  Raises WeightctlError; INVALID_ARGUMENT for an unknown verb or field."""
     asked = requests.check(verb, params)
-    if verb in _SURVEYS or (isinstance(asked, requests.Change) and asked.dry_run):
+    if verb in _SURVEYS or (isinstance(asked, requests.Change | requests.Adopt) and asked.dry_run):
         return await surveys.survey(app.planning(), verb, params)
     return cast("doc.Document", await _HANDLERS[verb](app, asked, emit))
 
@@ -203,6 +203,7 @@ _HANDLERS: dict[str, Handler] = {
     "delete": delete,
     "health": health,
     "import": transfer.import_,
+    "adopt": adoption.adopt,
     "load": transfer.load,
     "lease acquire": lease_acquire,
     "lease renew": lease_renew,

@@ -174,6 +174,17 @@ def _act(grammar: Grammar) -> None:
     bring = grammar.verb("import", "acts:import_", "import safetensors as a new revision")
     _identity(bring)
     _path(bring, "source", about="a .safetensors file, or a folder of them")
+    adopt = grammar.verb("adopt", "acts:adopt", "take objects that the tiers hold into management")
+    _identity(adopt)
+    adopt.add_argument(
+        "--manifest", required=True, metavar="FILE", help="the bytes of its manifest object"
+    )
+    adopt.add_argument(
+        "--digests", default=None, metavar="FILE", help="lines `SHA256  KEY`, as of sha256sum"
+    )
+    adopt.add_argument(
+        "--dry-run", action="store_true", help="look only; no content is read, nothing is written"
+    )
     load = grammar.verb("load", "acts:load", "write tensors of a revision into a folder or a file")
     _identity(load)
     load.add_argument(

@@ -281,6 +281,14 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
         ("MEMBERS", _of("members")),
         ("UNTIL", _time("untilMs")),
     ),
+    "held": (("TIER", _of("name")), ("OBJECTS", _of("objects"))),
+    "obstacles": (
+        ("TIER", _of("tier")),
+        ("REASON", _of("reason")),
+        ("WHAT", _of("what")),
+        ("WHY", _of("why")),
+        ("NEXT", _of("todo")),
+    ),
     "room": (("TIER", _of("name")), ("NEEDED", _size("neededBytes")), ("FREE", _size("freeBytes"))),
     "checks": (
         ("CHECK", _of("name")),

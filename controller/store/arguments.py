@@ -42,6 +42,7 @@ _FITS: Mapping[str, Callable[[object], bool]] = {
     "Availability": lambda value: type(value) is Availability,
     "Residency": lambda value: type(value) is Residency,
     "ManifestReference": lambda value: isinstance(value, ManifestReference),
+    "GroupSnapshot": lambda value: isinstance(value, GroupSnapshot),
     "GroupSnapshot | None": lambda value: value is None or isinstance(value, GroupSnapshot),
     "Snapshot": lambda value: isinstance(value, Snapshot),
     "str | os.PathLike[str]": lambda value: isinstance(value, str | os.PathLike),

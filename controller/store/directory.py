@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
+from weightctl.controller.core.adoption import apply_adoption
 from weightctl.controller.core.identity import (
     DEFAULT_TENANT,
     Identity,
@@ -17,17 +18,22 @@ from weightctl.controller.core.identity import (
     text_bytes,
 )
 from weightctl.controller.core.observation import Members
+from weightctl.controller.core.oplog import emitted
 from weightctl.controller.core.records import Availability, DataType
 from weightctl.controller.core.refusals import conflict, invalid, not_found
+from weightctl.controller.errors import InvariantViolationError
 from weightctl.controller.store.arguments import mistyped_field
 from weightctl.controller.store.group_batches import read_members_of
 from weightctl.controller.store.object_table import removed_group
 from weightctl.controller.store.rows import ObjectRow, all_groups, object_problem, read_members
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from weightctl.controller.core.adoption import Adoption
     from weightctl.controller.core.observation import Member
+    from weightctl.controller.core.records import RevisionMetadata
+    from weightctl.controller.core.state import WeightState
     from weightctl.controller.store.commit import RowChange
     from weightctl.controller.store.connection import StoreConnection
     from weightctl.controller.store.engine import Engine
@@ -84,6 +90,52 @@ class Directory:
         await self._engine.change_objects(
             (identity.tenant_id, group_id), plan, publish=lambda: self.forget(group_id), ended=ended
         )
+
+    async def adopt(
+        self,
+        identity: Identity,
+        members: Sequence[Member],
+        prepare: Callable[[WeightState], Adoption],
+    ) -> RevisionMetadata:
+        """Publish a revision together with its members: all of it in one transaction, or nothing.
+
+        `prepare` decides while the revision is held.  Raises as `register`, and what it raises.
+        """
+        rows = _checked_rows(identity, members)
+        group = (identity.tenant_id, payload_group_id(identity))
+        reservation = self._table.reservation(identity.tenant_id, rows)
+        published: list[RevisionMetadata | None] = []
+
+        async def plan() -> list[RowChange]:
+            reservation.begin()
+            fresh = await self._unknown(identity, rows)
+            return await self._table.added(*group, fresh)
+
+        locks = self._engine.locks
+        await locks.acquire(identity)
+        try:
+            adoption = prepare(self._engine.state)
+        except BaseException:
+            locks.release(identity)
+            raise
+
+        def ended() -> None:
+            reservation.end()
+            locks.release(identity)
+
+        def publish() -> None:
+            published.append(apply_adoption(self._engine.state, adoption))
+            self.forget(group[1])
+            self._engine.announce(identity)
+
+        payloads = [payload for mutation in adoption for payload in emitted(mutation)]
+        await self._engine.change_objects(
+            group, plan, payloads=payloads, publish=publish, ended=ended
+        )
+        (record,) = published
+        if record is None:
+            raise InvariantViolationError("an adoption left no record")
+        return record
 
     async def members(self, group_id: str) -> Members:
         """Every member in key order, empty for an unknown group.

@@ -143,12 +143,22 @@ class Engine:
         subject: object,
         changes: Sequence[RowChange],
         *,
+        payloads: Sequence[Payload] = (),
         publish: Callable[[], Any] = _nothing,
         settled: Callable[[], None] = _nothing,
     ) -> asyncio.Future[Any]:
-        """Change rows that are no part of the op-log; durable when the future is done."""
+        """Change rows that are no part of the op-log, with the entries that go with them.
+
+        Durable when the future is done.
+        """
         return self.journal.submit(
-            Draft(subject=subject, entries=(), changes=changes, publish=publish, settled=settled)
+            Draft(
+                subject=subject,
+                entries=[entry_of(payload) for payload in payloads],
+                changes=changes,
+                publish=publish,
+                settled=settled,
+            )
         )
 
     async def change_objects(
@@ -156,13 +166,15 @@ class Engine:
         group: tuple[str, str],
         plan: Callable[[], Awaitable[Sequence[RowChange]]],
         *,
+        payloads: Sequence[Payload] = (),
         publish: Callable[[], Any] = _nothing,
         ended: Callable[[], None] = _nothing,
     ) -> bool:
         """Make planned changes of a (tenant, group id) durable; False when there is nothing to do.
 
         The group is held from before `plan` looks until the change is settled; `ended` is called
-        then, once, in every case.
+        then, once, in every case.  `payloads` go into the op-log in the same transaction; they pass
+        the gate, and the caller holds their revision.
         """
         try:
             await self.object_locks.acquire(group)
@@ -176,11 +188,14 @@ class Engine:
 
         try:
             changes = await plan()
-            if not changes:
+            if not changes and not payloads:
                 settled()
                 return False
+            subject = f"group {group[1]!r}"
+            if payloads:
+                self._gate.admit(subject)
             future = self.append_rows(
-                f"group {group[1]!r}", changes, publish=publish, settled=settled
+                subject, changes, payloads=payloads, publish=publish, settled=settled
             )
         except BaseException:
             settled()

@@ -16,6 +16,7 @@ import anyio
 
 from weightctl.controller.core import leases as lease_rules
 from weightctl.controller.core import lifecycle, operations, queries, starts
+from weightctl.controller.core.adoption import prepare_adoption
 from weightctl.controller.core.identity import DEFAULT_TENANT, Identity, payload_group_id
 from weightctl.controller.core.records import LIST_LIMIT_DEFAULT, Availability
 from weightctl.controller.errors import FencedError, InvariantViolationError, WeightError
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import AsyncIterator, Callable, Hashable, Iterator
 
+    from weightctl.controller.core.adoption import Adoption
     from weightctl.controller.core.group import GroupSnapshot
     from weightctl.controller.core.mutations import LeaseMutation, MetadataMutation
     from weightctl.controller.core.records import (
@@ -201,6 +203,36 @@ class WeightMetadataStore:
         )
         self._imports.forget(identity)
         return record
+
+    @typed
+    async def adopt_revision(
+        self,
+        *,
+        identity: Identity,
+        manifest: ManifestReference,
+        group: GroupSnapshot,
+        residency: Residency,
+    ) -> RevisionMetadata:
+        """Begin, registration of the members and Commit as one, for objects that exist already.
+
+        `group` is what was seen of all of them just now.  A crash leaves the revision READY or no
+        trace of it: an import that was given up would be cleaned away with its objects.
+        """
+        members = group.members
+
+        def prepare(state: WeightState) -> Adoption:
+            return prepare_adoption(
+                state,
+                identity=identity,
+                manifest=manifest,
+                group=group,
+                residency=residency,
+                now_ms=self._clock.wall_ms(),
+            )
+
+        return await self.directory.adopt(
+            identity, list(members.select(range(len(members)))), prepare
+        )
 
     @typed
     async def abort_import(

@@ -1,6 +1,6 @@
-"""`WeightStore`: put a model in, load it back.  Layer: weightstore.  Public API.
+"""`WeightStore`: put a model in, adopt one, load it back.  Layer: weightstore.  Public API.
 
-Beside the metadata store it needs the tiers only.  Both calls are cancellable at any await: an
+Beside the metadata store it needs the tiers only.  Every call is cancellable at any await: an
 interrupted put is resumed by the same put, an interrupted load leaves no lease and no file behind.
 """
 
@@ -10,10 +10,14 @@ import reprlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeGuard
 
+from anyio import to_thread
+
 from weightctl.controller.core.ranges import TensorSlice
 from weightctl.controller.core.records import Availability
 from weightctl.controller.core.refusals import unavailable
 from weightctl.controller.errors import ErrorCode, WeightError
+from weightctl.controller.weightstore.adopting import Adoption, AdoptReport
+from weightctl.controller.weightstore.candidate import candidate
 from weightctl.controller.weightstore.load import Loader, LoadRequest
 from weightctl.controller.weightstore.options import WeightStoreOptions
 from weightctl.controller.weightstore.put import Import, PutReport
@@ -87,6 +91,36 @@ class WeightStore:
                 progress=progress,
             )
             return await importer.run(identity, model, tiers)
+
+    async def adopt(
+        self,
+        identity: Identity,
+        manifest: bytes,
+        *,
+        digests: Mapping[str, bytes] | None = None,
+        progress: ProgressCallback | None = None,
+    ) -> AdoptReport:
+        """Make a revision of objects that the tiers hold already, by its canonical manifest.
+
+        Every replica that a tier shows is read back.  What its bytes must be is told by `digests`
+        (raw SHA-256 by object key), else by what tiers recorded when they stored it, else all tiers
+        have to agree.  Payloads are never written or removed; a manifest object that no tier has is
+        put there last.  A report with obstacles, or an error, means that nothing was adopted.
+
+        Raises ManifestError; WeightError INVALID_ARGUMENT for a manifest of something else,
+        CONFLICT for an identity that is known; UnknownOutcomeError when objects changed meanwhile;
+        other ReconcileErrors for the manifest object.
+        """
+        wanted = await to_thread.run_sync(candidate, identity, manifest, digests or {})
+        adoption = Adoption(
+            self._store,
+            self._tiers,
+            clock=self._clock,
+            options=self._options,
+            limits=self._limits,
+            progress=progress,
+        )
+        return await adoption.run(wanted)
 
     async def load(
         self,

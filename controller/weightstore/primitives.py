@@ -127,7 +127,7 @@ async def store_all(
         moved_bytes += sum(one.moved_bytes for one in outcomes if isinstance(one, Done))
         if not again:
             return moved_bytes
-        await _pause(hands, attempt, [outcome for _, outcome in again])
+        await pause(hands, attempt, [outcome for _, outcome in again])
         left = [member for member, _ in again]
     raise _given_up(tier, *again[0], hands.options.attempts)
 
@@ -140,7 +140,7 @@ async def verify_all(tier: Tier, members: Sequence[Member], hands: Hands) -> Non
         again = _unfinished(tier, left, outcomes)
         if not again:
             return
-        await _pause(hands, attempt, [outcome for _, outcome in again])
+        await pause(hands, attempt, [outcome for _, outcome in again])
         left = [member for member, _ in again]
     raise _given_up(tier, *again[0], hands.options.attempts)
 
@@ -166,7 +166,8 @@ def _unfinished(
     return again
 
 
-async def _pause(hands: Hands, attempt: int, outcomes: Sequence[Outcome]) -> None:
+async def pause(hands: Hands, attempt: int, outcomes: Sequence[Outcome]) -> None:
+    """Wait before the next attempt, as long as the outcomes ask for."""
     delay_s = BACKOFF_S * 2**attempt
     for outcome in outcomes:
         match outcome:

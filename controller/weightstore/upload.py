@@ -61,7 +61,7 @@ class Upload:
             sha256=hashlib.sha256(manifest_bytes).digest(),
             data_type=DataType.METADATA,
         )
-        self.reference = _reference(manifest, self.manifest.sha256)
+        self.reference = reference_of(manifest, self.manifest.sha256)
         self.members = sorted(
             [self.manifest, *self.payload_members], key=lambda member: member.key.encode()
         )
@@ -81,7 +81,8 @@ def checked_draft(identity: Identity, layout: ImportLayout, path: str) -> Stored
     return draft
 
 
-def _reference(manifest: StoredWeightManifest, sha256: bytes) -> ManifestReference:
+def reference_of(manifest: StoredWeightManifest, sha256: bytes) -> ManifestReference:
+    """What a record keeps of a manifest whose canonical bytes have this raw digest."""
     summary = payload_summary(manifest)
     return ManifestReference(
         manifest_key=manifest.manifest_key,

@@ -28,6 +28,7 @@ VERBS = (
     *("repair", "delete", "keys", "tiers", "run", "demo", "doctor", "completion", "exit-codes"),
     "schema",
     "orphans",
+    "adopt",
 )
 LEAVES = {
     "adapter": ("check", "new"),

@@ -99,6 +99,23 @@ def import_(args: argparse.Namespace, console: Console) -> int:
     return ExitCode.OK
 
 
+def adopt(args: argparse.Namespace, console: Console) -> int:
+    """Take objects that are there into management."""
+    params = {
+        "identity": _identity(args),
+        "manifest": _absolute(args.manifest),
+        "digests": None if args.digests is None else _absolute(args.digests),
+        "dry_run": args.dry_run,
+    }
+    if not args.dry_run:
+        console.document(call(args, console, "adopt", params))
+        return ExitCode.OK
+    document = survey(args, console, "adopt", params)
+    console.document(document)
+    refused = cast("dict[str, Any]", document)["verdict"] == "refused"
+    return ExitCode.ERROR if refused else ExitCode.OK
+
+
 def load(args: argparse.Namespace, console: Console) -> int:
     """Write tensors into a folder."""
     params = {
