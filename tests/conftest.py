@@ -16,6 +16,7 @@ import pytest
 import uvloop
 from blockbuster import BlockBuster, BlockBusterFunction, blockbuster_ctx
 
+from tests.support.mooncake_lab import require_wheel
 from tests.support.surroundings import hermetic, no_child_hangs, watch_children
 
 # No deadline: a shared machine's pauses say nothing about the code. The blob repeats a failure.
@@ -73,6 +74,13 @@ def pytest_report_header(config: pytest.Config) -> str:
     return f"property seed: repeat with --hypothesis-seed={config.option.hypothesis_seed}"
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Say why a test of a real Mooncake cannot run here, before a Master is started for it."""
+    if item.get_closest_marker("mooncake"):
+        require_wheel()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Let no child of a test keep it waiting for ever."""
@@ -83,7 +91,12 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Run every asynchronous test once on each loop that users run."""
+    """Run every asynchronous test once on each loop that users run.
+
+    Beside a real Mooncake on one: what they wait for is the Master, and the imitation runs on both.
+    """
+    if item.get_closest_marker("mooncake"):
+        return {"uvloop": uvloop.new_event_loop}
     return {"asyncio": asyncio.SelectorEventLoop, "uvloop": uvloop.new_event_loop}
 
 

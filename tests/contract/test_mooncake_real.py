@@ -26,13 +26,17 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield made
 
 
+DEADLINE_S = 2.0
+"""A case in which the Master is frozen waits for several of these."""
+
+
 class TestRealMemory(MooncakeSuite):
     @pytest.fixture
     def harness(self, real: Cluster, tmp_path: Path) -> MooncakeHarness:
-        return MooncakeHarness(real, "mooncake-memory", tmp_path)
+        return MooncakeHarness(real, "mooncake-memory", tmp_path, deadline_s=DEADLINE_S)
 
 
 class TestRealLocalDisk(MooncakeSuite):
     @pytest.fixture
     def harness(self, real: Cluster, tmp_path: Path) -> MooncakeHarness:
-        return MooncakeHarness(real, "mooncake-local-disk", tmp_path)
+        return MooncakeHarness(real, "mooncake-local-disk", tmp_path, deadline_s=DEADLINE_S)

@@ -83,7 +83,5 @@ class Report:
     kind: str
     right: str
     tests: tuple[str, ...] = ()
-    apart: tuple[str, ...] = ()
-    """Tests of a run of its own; the default run does not select them."""
     why_not: str = ""
     """Why the kind, or what is left of it, cannot occur here."""

@@ -59,8 +59,8 @@ REPORTS: dict[int, Report] = {
         tests=(
             *at(PROGRESS, "test_attempts_that_free_nothing_are_called_stuck_and_slow_down"),
             *by_every_tier("test_asking_changes_nothing"),
+            *at(MOONCAKE_FAKE, "TestFakeMemory::test_asking_changes_nothing"),
         ),
-        apart=(*at(MOONCAKE_FAKE, "TestFakeMemory::test_asking_changes_nothing"),),
     ),
     3: Report(
         kind="deadlines on a wall clock that is set; room is made where that cannot help",

@@ -1,6 +1,5 @@
 """Two Masters with etcd: a failover is a new epoch, with and without Mooncake's own op-log."""
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,15 +7,12 @@ import pytest
 from anyio import to_thread
 
 from tests.support.models import random_tensors, write_model
-from tests.support.mooncake_lab import CLUSTER_ID, Pair, needs_wheel, pair
+from tests.support.mooncake_lab import CLUSTER_ID, Pair, needs_wheel, pair, require_etcd
 from tests.support.mooncake_sidecar import sidecar
 from tests.support.rig import IDENTITY, contents
 from weightctl.controller.core.records import Availability, Residency
 
-pytestmark = [
-    needs_wheel,
-    pytest.mark.skipif(shutil.which("etcd") is None, reason="Debian's etcd-server is missing"),
-]
+pytestmark = needs_wheel
 
 READY = Availability.READY
 HOT, COLD = Residency.HOT, Residency.COLD
@@ -25,6 +21,7 @@ MODEL = random_tensors(rows=1024)
 
 @pytest.fixture(params=[False, True], ids=["without-op-log", "with-op-log"])
 def two(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pair]:
+    require_etcd()
     folder = tmp_path / "cluster"
     folder.mkdir()
     flags = ["--client_ttl=60", f"--enable_oplog={str(request.param).lower()}"]

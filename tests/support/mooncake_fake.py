@@ -60,6 +60,7 @@ class FakeMooncake:
         self._lock = threading.RLock()
         self._thawed = threading.Event()
         self._thawed.set()
+        self._refuses = False
         self.objects: dict[str, Object] = {}
         self.segments: dict[str, Segment] = {}
         self.tasks: dict[int, tuple[str, str]] = {}
@@ -74,19 +75,27 @@ class FakeMooncake:
             disable_nagle_algorithm = True
 
             def do_GET(self) -> None:
-                fake._thawed.wait()
+                if self._is_kept_waiting():
+                    return
                 status, body = fake._answer(self.path)
                 self._send(status, body)
 
             def do_POST(self) -> None:
                 raw = self.rfile.read(int(self.headers["Content-Length"]))
-                fake._thawed.wait()
+                if self._is_kept_waiting():
+                    return
                 name, args, kwargs = pickle.loads(raw)
                 with fake._lock:
                     fake._tick()
                     fake.calls.append(name)
                     result = getattr(fake, f"rpc_{name}")(*args, **kwargs)
                 self._send(200, pickle.dumps(result))
+
+            def _is_kept_waiting(self) -> bool:
+                """Wait while the Master hangs; True when the connection just ends."""
+                fake._thawed.wait()
+                self.close_connection |= fake._refuses
+                return fake._refuses
 
             def _send(self, status: int, body: bytes) -> None:
                 try:
@@ -119,6 +128,13 @@ class FakeMooncake:
 
     def thaw(self) -> None:
         self._thawed.set()
+
+    def take_away(self) -> None:
+        """Every connection ends without an answer: nobody has to wait for a deadline."""
+        self._refuses = True
+
+    def bring_back(self) -> None:
+        self._refuses = False
 
     def settle(self) -> None:
         """Wait until every object has been offloaded."""

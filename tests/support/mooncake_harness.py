@@ -44,11 +44,11 @@ class Medium(Protocol):
 
 
 def connection_options(medium: Medium, **changes: object) -> ConnectionOptions:
-    """Options for a cluster with short leases."""
+    """Options for a cluster with short leases, on a machine that may be busy."""
     options = ConnectionOptions(
         admin=tuple(medium.admin.split(",")),
         master=medium.master,
-        deadline_s=1.0,
+        deadline_s=20.0,
         lease_ttl_s=0.5,
         patience_s=30.0,
         appear_s=30.0,
@@ -110,6 +110,8 @@ class MooncakeHarness(TierHarness):
     """One tier of one kind over a cluster that other tests have used before."""
 
     name = "mooncake"
+    hasty_s = 2.0
+    """Deadline of a tier whose Master hangs, or is to be waited for."""
 
     def __init__(self, medium: Medium, kind: str, folder: Path, **changes: object) -> None:
         super().__init__(folder)
@@ -121,14 +123,20 @@ class MooncakeHarness(TierHarness):
     def tier(self, *, capacity_bytes: int | None = None, read_only: bool = False) -> Tier:
         if capacity_bytes is not None:
             pytest.skip("the room is the hosts', not the tier's")
+        return self._opened(self._options, read_only=read_only)
+
+    def hasty_tier(self) -> Tier:
+        return self._opened(replace(self._options, deadline_s=self.hasty_s), read_only=False)
+
+    def _opened(self, connection: ConnectionOptions, *, read_only: bool) -> Tier:
         memory = self._kind == "mooncake-memory"
         options = MooncakeOptions(
             kind=self._kind,
-            connection=self._options,
+            connection=connection,
             capacity_bytes=None if memory else CAPACITY_BYTES,
         )
         opened = context(self.folder, read_only=read_only)
-        tier = MooncakeTier(self.name, options, shared(self._options, opened))
+        tier = MooncakeTier(self.name, options, shared(connection, opened))
         return tier if memory else DeletingTier(tier)
 
     def take_away(self) -> None:

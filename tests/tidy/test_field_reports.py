@@ -20,8 +20,7 @@ def test_a_row_names_tests_or_says_why_the_kind_cannot_occur() -> None:
         assert report.kind, number
         assert report.right, number
         assert report.tests or report.why_not, f"report {number} has neither"
-        named = report.tests + report.apart
-        assert len(set(named)) == len(named), f"report {number} names a test twice"
+        assert len(set(report.tests)) == len(report.tests), f"report {number} names a test twice"
 
 
 def test_every_named_test_is_collected(request: pytest.FixtureRequest) -> None:
@@ -33,17 +32,11 @@ def test_every_named_test_is_collected(request: pytest.FixtureRequest) -> None:
     assert not missing
 
 
-def test_what_is_named_as_a_run_of_its_own_is_not_of_the_default_run() -> None:
-    named = {test for report in REPORTS.values() for test in report.apart}
-    assert not named & collected(named), "name it among the others"
-    assert collected(named, "-m", "mooncake or not mooncake") >= named
-
-
-def collected(tests: Iterable[str], *words: str) -> set[str]:
+def collected(tests: Iterable[str]) -> set[str]:
     """The tests that a run of these tests' files selects."""
     files = sorted({test.partition("::")[0] for test in tests})
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-n0", *words, *files],
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-n0", *files],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from anyio import to_thread
 
-from tests.support.mooncake_fake import FakeMooncake, Object, fake
+from tests.support.mooncake_fake import LEASE_TTL_S, FakeMooncake, Object, fake
 from tests.support.mooncake_harness import connection_options
 from weightctl.adapters.conformance.suite.material import (
     content_of,
@@ -25,9 +25,8 @@ from weightctl.controller.core.observation import MemberState
 
 QUICK = {
     "library": "tests.support.mooncake_fake_client",
-    "deadline_s": 1.0,
-    "lease_ttl_s": 0.15,
-    "patience_s": 5.0,
+    "lease_ttl_s": LEASE_TTL_S,
+    "patience_s": 30.0,
 }
 CONTENTS = {f"k{number}": content_of(1000 + number) for number in range(3)}
 
