@@ -251,6 +251,16 @@ class Tier(Protocol):
         """Path of a file that holds exactly the replica's bytes, where `mappable`; else None."""
 
 
+class Remarking(Protocol):
+    """What a tier may have beside the port; a plan shows it."""
+
+    def remark(self) -> str:
+        """How it was looked at, for people, where that matters to others; empty where it does not.
+
+        For a medium that is shared with strangers and whose own looks can cost them something.
+        """
+
+
 NOT_SET_UP = "not set up yet"
 """How a dry run names a medium that was never used."""
 SET_UP_BY_USE = "the first import sets it up"

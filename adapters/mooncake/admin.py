@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from queue import Empty, SimpleQueue
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from weightctl.adapters.mooncake.keys import query_of
@@ -32,6 +33,11 @@ KEYS_BYTES_MAX = 256 * 1024 * 1024
 ENTRY_BYTES_MAX = 16 * 1024
 """Of the answer for one key: parsed JSON takes many times its size."""
 _OK = 200
+LEASE_FREE = ("/health", "/batch_query_keys", "/get_all_keys", "/get_segments_detail")
+"""Every path that is asked; none takes a lease, promotes or keeps anything alive.
+
+`tests/contract/test_mooncake_behaviour.py` holds a real Master to that.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +71,9 @@ class Admin:
         self._idle: dict[str, SimpleQueue[HTTPConnection]] = {
             address: SimpleQueue() for address in addresses
         }
+        self._counting = Lock()
+        self.asked = dict.fromkeys(LEASE_FREE, 0)
+        """How often each path was asked."""
 
     def health(self) -> Health:
         """The Master that serves.  Raises TransientError when none does."""
@@ -134,6 +143,8 @@ class Admin:
                     idle.get_nowait().close()
 
     def _get(self, address: str, path: str, bytes_max: int) -> bytes:
+        with self._counting:
+            self.asked[path.partition("?")[0]] += 1  # KeyError for what is not known as harmless
         with self._connection(address) as connection:
             try:
                 connection.request("GET", path)

@@ -69,6 +69,7 @@ class Connection:
         """Keys that are being put in this process; set when that has ended."""
         self.parking = anyio.Lock()
         self._leases: dict[str, int] = {}
+        self._reads = 0
         self._unrevoked: set[str] = set()
         """Keys whose put was begun and could not be taken back yet."""
         self._renewing = anyio.Lock()
@@ -173,6 +174,7 @@ class Connection:
 
     def note_lease(self, key: str) -> None:
         """This process has just read the object, which took Mooncake's lease on it."""
+        self._reads += 1
         if len(self._leases) >= _LEASES_KEPT:
             now_ms = self.context.clock.wall_ms()
             self._leases = {k: until for k, until in self._leases.items() if until > now_ms}
@@ -188,6 +190,15 @@ class Connection:
         return until if until is not None and until > self.context.clock.wall_ms() else None
 
     # --- looking ---
+
+    def remark(self) -> str:
+        """What was asked of the Master by this process, and that none of it kept anything alive."""
+        asked = ", ".join(f"{count} x {path}" for path, count in self.admin.asked.items() if count)
+        reads = f"{self._reads} reads of objects took one" if self._reads else "no object was read"
+        return (
+            f"cluster {self.options.cluster} was looked at by GET {asked or 'nothing'}: none of"
+            f" these takes a Mooncake lease or promotes; {reads}"
+        )
 
     async def scan(self, keys: Sequence[str], take: Take) -> str:
         """Let `take` have the answer for every key, in worker threads; the epoch of all of them.

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Self
 from anyio import to_thread
 
 from weightctl.adapters.mooncake.removal import named, remove
-from weightctl.adapters.mooncake.replicas import KINDS, MEMORY, place_of, state_of
+from weightctl.adapters.mooncake.replicas import KINDS, MEMORY, place_of, size_of, state_of
 from weightctl.adapters.mooncake.storing import Storing
+from weightctl.adapters.mooncake.strays import strays
 from weightctl.adapters.mooncake.transfers import Reader, digest_of
 from weightctl.adapters.shared.translate import outcome_from_error
 from weightctl.controller.core.observation import (
@@ -94,6 +95,10 @@ class MooncakeTier:
 
     # --- seeing ---
 
+    def remark(self) -> str:
+        """As ports.Remarking: that looking kept nothing alive; for the whole connection."""
+        return self._connection.remark()
+
     async def observe(self, members: Members, *, detail: Sequence[int] = ()) -> TierObservation:
         """As ports.Tier.observe.  Takes no lease: over HTTP."""
         count, kind = len(members), self._kind
@@ -129,29 +134,56 @@ class MooncakeTier:
         )
 
     async def inventory(self, group_id: str | None = None) -> Mapping[str, Sequence[InventoryItem]]:
-        """As ports.Tier.inventory; the Master shows no groups, so of what the book has."""
+        """As ports.Tier.inventory; the Master shows no groups, so of what the book has.
+
+        Without a group also what else lies in the cluster under managed names.
+        """
+        found = await self._listed(group_id)
+        if group_id is None:
+            for group, item in await self._strays():
+                found.setdefault(group, []).append(item)
+        return found
+
+    async def _listed(self, group_id: str | None) -> dict[str, list[InventoryItem]]:
         rows = await to_thread.run_sync(self._connection.book.rows, group_id)
         entries, _ = await self._connection.entries([row.key for row in rows])
         found: dict[str, list[InventoryItem]] = {}
         for row in rows:
-            entry = entries.get(row.key)
-            state = state_of(entry, self._kind, row.size_bytes)
-            if state is MemberState.UNKNOWN or entry is None:
-                raise TransientError(
-                    f"inventory of {self.profile.name}",
-                    f"the Master did not answer for {row.key}",
-                    "it is asked again",
-                )
-            if state is MemberState.ABSENT:
-                continue
-            complete = state is MemberState.COMPLETE
-            item = InventoryItem(
-                key=row.key,
-                instance_id=self.instance_of(row.key, entry),
-                size_bytes=row.size_bytes,
-                state="complete" if complete else "partial",
+            item = self._item(row.key, entries.get(row.key), row.size_bytes)
+            if item is not None:
+                found.setdefault(row.group_id, []).append(item)
+        return found
+
+    def _item(self, key: str, entry: Entry | None, size_bytes: int) -> InventoryItem | None:
+        """What lies under a key, None for nothing.  Raises TransientError without an answer."""
+        state = state_of(entry, self._kind, size_bytes)
+        if state is MemberState.UNKNOWN or entry is None:
+            raise TransientError(
+                f"inventory of {self.profile.name}",
+                f"the Master did not answer for {key}",
+                "it is asked again",
             )
-            found.setdefault(row.group_id, []).append(item)
+        if state is MemberState.ABSENT:
+            return None
+        return InventoryItem(
+            key=key,
+            instance_id=self.instance_of(key, entry),
+            size_bytes=size_bytes,
+            state="complete" if state is MemberState.COMPLETE else "partial",
+        )
+
+    async def _strays(self) -> list[tuple[str, InventoryItem]]:
+        """(group, item) of what has a managed name and is not in the book."""
+        keys = await self._connection.all_keys()
+        rows = await to_thread.run_sync(self._connection.book.rows)
+        groups = await to_thread.run_sync(strays, keys, rows)
+        entries, _ = await self._connection.entries(list(groups))
+        found = []
+        for key, group in sorted(groups.items()):
+            entry = entries.get(key)
+            item = self._item(key, entry, size_of(entry or {}) or 0)
+            if item is not None:
+                found.append((group, item))
         return found
 
     async def capacity(self) -> TierCapacity:
@@ -162,7 +194,7 @@ class MooncakeTier:
             total = sum(one.capacity_bytes for one in segments)
             used = sum(one.used_bytes for one in segments)
         else:
-            held = await self.inventory()
+            held = await self._listed(None)
             used = sum(item.size_bytes for items in held.values() for item in items)
             total = self._capacity_bytes or 0
         return TierCapacity(

@@ -221,6 +221,7 @@ class Plan(Document, Name):
     """What would be done for one revision, and why; `purpose` is the verb asked about.
 
     Steps of round 1 would be done now; those of later rounds follow if all before them succeed.
+    `remarks` say how tiers were looked at, where others use the same store.
     """
 
     purpose: str
@@ -236,6 +237,7 @@ class Plan(Document, Name):
     lostMembers: int
     converges: bool
     warnings: list[str]
+    remarks: list[str]
 
 
 class PlanList(Document):

@@ -16,7 +16,7 @@ from weightctl.controller.api.supposing import Subject, Wish, suppose
 from weightctl.controller.core.plan import StepKind
 from weightctl.controller.core.records import Availability, Operation
 from weightctl.controller.errors import WeightctlError
-from weightctl.controller.runtime.border import complaint_of
+from weightctl.controller.runtime.border import complaint_of, remark_of
 from weightctl.controller.runtime.survey import Question, observe_and_plan
 
 if TYPE_CHECKING:
@@ -104,7 +104,8 @@ class Planning:
 
     def _told(self, subject: Subject, verb: str, rounds: Sequence[Plan]) -> doc.Plan:
         warnings = views.warnings(rounds[0], self.policy)
-        return views.plan(subject.identity, verb, rounds, warnings=warnings)
+        remarks = list(dict.fromkeys(filter(None, map(remark_of, self.tiers))))
+        return views.plan(subject.identity, verb, rounds, warnings=warnings, remarks=remarks)
 
     async def copies_short(self, subject: Subject, wish: Wish) -> bool:
         """Whether a repair would find something to do: a copy to bring in or to set aside."""

@@ -140,7 +140,12 @@ def keys(identity: Identity) -> doc.Keys:
 
 
 def plan(
-    identity: Identity, purpose: str, rounds: Sequence[Plan], *, warnings: Sequence[str] = ()
+    identity: Identity,
+    purpose: str,
+    rounds: Sequence[Plan],
+    *,
+    warnings: Sequence[str] = (),
+    remarks: Sequence[str] = (),
 ) -> doc.Plan:
     """What would be done for one revision; `purpose` is the verb that was asked about."""
     value, last = rounds[0], rounds[-1]
@@ -194,6 +199,7 @@ def plan(
         "lostMembers": value.lost_members,
         "converges": last.converges and not any(step.mask for step in last.steps),
         "warnings": list(warnings),
+        "remarks": list(remarks),
     }
 
 

@@ -325,4 +325,5 @@ def _plan(plan: Row, *, color: bool) -> str:
                 f"  {row}" for row in grid(rows, _COLUMNS[columns], color=color).split("\n")
             )
     lines.extend(f"  warning: {warning}" for warning in plan["warnings"])
+    lines.extend(f"  {_visible(remark)}" for remark in plan["remarks"])
     return "\n".join(lines)

@@ -75,6 +75,11 @@ class FailpointTier:
         """As the wrapped tier's."""
         return self._inner.profile
 
+    def remark(self) -> str:
+        """As the wrapped tier's (`ports.Remarking`)."""
+        remark = getattr(self._inner, "remark", None)
+        return str(remark()) if callable(remark) else ""
+
     async def __aenter__(self) -> Self:
         """Ready the wrapped tier."""
         await self._inner.__aenter__()

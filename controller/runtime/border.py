@@ -81,6 +81,12 @@ def complaint_of(tier: Tier) -> str:
     return tier.complaint if isinstance(tier, BorderedTier) else ""
 
 
+def remark_of(tier: Tier) -> str:
+    """What a tier says of how it was looked at (`ports.Remarking`); empty when it says nothing."""
+    remark = getattr(tier, "remark", None)
+    return str(remark()) if callable(remark) else ""
+
+
 class BorderedTier:
     """`ports.Tier` over a plugin's.
 
@@ -178,6 +184,15 @@ class BorderedTier:
         except Exception as error:
             raise self._error("map_path", shown(error)) from error
         return path if isinstance(path, str) else None
+
+    def remark(self) -> str:
+        """As `ports.Remarking`; empty for a plugin that has nothing of the kind."""
+        try:
+            remark = getattr(self._inner, "remark", None)
+            return shown(remark()) if callable(remark) else ""
+        except Exception as error:  # noqa: BLE001 - foreign code
+            self._complain("remark", shown(error))
+            return ""
 
     # --- batches ----------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,13 @@ from weightctl.adapters.mooncake.replicas import (
     ReplicaKind,
     has_cold,
     state_of,
+)
+from weightctl.adapters.mooncake.strays import strays
+from weightctl.controller.core.identity import (
+    Identity,
+    manifest_key,
+    payload_group_id,
+    payload_prefix,
 )
 from weightctl.controller.core.observation import MemberState
 from weightctl.controller.errors import ConfigError, FencedError, TransientError
@@ -202,3 +210,39 @@ def test_a_book_opened_for_asking_creates_nothing(tmp_path: Path) -> None:
         book.set_epoch("e")
     book.close()
     assert not (tmp_path / "tiers").exists()
+
+
+def test_objects_with_managed_names_that_the_book_lacks_are_strays_of_their_group() -> None:
+    mine = Identity(namespace="a b", resource_id="m/x", revision="v", weight_generation=7)
+    theirs = replace(mine, tenant_id="other", revision="w")
+    row = Row(
+        key=payload_prefix(theirs) + "0",
+        group_id=payload_group_id(theirs),
+        size_bytes=1,
+        sha256=bytes(32),
+        token="",
+        owner="",
+    )
+    beside, alone = payload_prefix(theirs) + "1", manifest_key(mine)
+    strange = ["kv-0001", "weightctl-epoch/1", "weights/a/b/c/0/manifest", "weights/a/b/c/1/x"]
+    unseen = payload_prefix(mine) + "a,b"
+    assert strays([row.key, beside, alone, unseen, *strange], [row]) == {
+        beside: payload_group_id(theirs),
+        alone: payload_group_id(mine),
+    }
+
+
+def test_only_paths_that_take_no_lease_are_asked_and_each_is_counted(
+    imitated: FakeMooncake,
+) -> None:
+    admin = Admin([imitated.admin], 1.0)
+    health = admin.health()
+    admin.query(health, ["k"])
+    admin.query(health, ["k"])
+    assert {path: n for path, n in admin.asked.items() if n} == {
+        "/health": 1,
+        "/batch_query_keys": 2,
+    }
+    with pytest.raises(KeyError):
+        admin._get(imitated.admin, "/query_key?key=k", 100)
+    admin.close()
