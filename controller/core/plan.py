@@ -108,6 +108,9 @@ class TierView:
     """False after an epoch or mass change until the observation has stayed the same."""
     settles_at_ms: int | None = None
     problem: str = ""
+    failures: bytes = b""
+    """One byte a member: how many tries in a row to read its replica here, or to bring one in, have
+    failed; empty where none has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +141,11 @@ class Situation:
             require(
                 len(view.states) == len(self.members),
                 f"tier {view.profile.name}: answered {len(view.states)} of {len(self.members)}",
+            )
+            require(
+                len(view.failures) in (0, len(self.members)),
+                f"tier {view.profile.name}: {len(view.failures)} counts of failures"
+                f" for {len(self.members)} members",
             )
 
 

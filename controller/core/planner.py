@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weightctl.controller.core import aggregate as agg
-from weightctl.controller.core.masks import Draft
+from weightctl.controller.core.draft import Draft
 from weightctl.controller.core.observation import MemberState
 from weightctl.controller.core.plan import Plan, Reason, Situation, StepKind
 from weightctl.controller.core.records import Availability, Operation, Residency
@@ -122,11 +122,31 @@ def _evict(flags: int) -> int:
     return _WAIT if flags & agg.COLD_PENDING else _LOST
 
 
+def _hopeless(draft: Draft, unverified: int) -> int:
+    """Of these, the members none of whose cold copies can be read back and that a cold tier lacks.
+
+    A tier that gives no answer may hold a sound copy: it is waited for.
+    """
+    masks = draft.masks
+    given_up = lacking = 0
+    for tier in draft.cold:
+        given_up |= masks.given_up(tier)
+        lacking |= masks.state(tier, MemberState.ABSENT)
+    found = unverified & given_up & lacking
+    if found:
+        for tier in draft.cold:
+            found &= ~masks.hoped(tier)
+        found &= ~masks.flagged(agg.COLD_PENDING | agg.UNANSWERED)
+    return found
+
+
 def _plan_evicting(draft: Draft) -> None:
     masks = draft.masks
     verdict = masks.classify(_evict)
     draft.store(verdict(_STORE), draft.cold, Reason.COLD_COPY_MISSING)
-    draft.verify(verdict(_VERIFY), draft.cold, Reason.COLD_COPY_UNVERIFIED)
+    unverified = verdict(_VERIFY)
+    draft.store(_hopeless(draft, unverified), draft.cold, Reason.COLD_COPY_UNVERIFIED)
+    draft.verify(unverified, draft.cold, Reason.COLD_COPY_UNVERIFIED)
     dropped = verdict(_DROP)
     if dropped and draft.may_drop():
         for name in draft.hot:
@@ -161,7 +181,11 @@ def _repair_source(flags: int) -> int:
 
 
 def _plan_repairing(draft: Draft) -> None:
-    """Read every replica back, set wrong ones aside, then restore what is short; only adds."""
+    """Read every replica back, set wrong ones aside, then restore what is short; only adds.
+
+    A replica that cannot be read, however often it is tried, counts for none; once its member has
+    all that is wanted elsewhere, it is left for what it is.
+    """
     situation, masks = draft.situation, draft.masks
     operation = situation.operation
     target = Residency.HOT if operation is None else operation.target_residency
@@ -170,12 +194,12 @@ def _plan_repairing(draft: Draft) -> None:
         what = f"{situation.policy.cold_copies} cold copies wanted, {len(draft.cold)} cold tiers"
         draft.wait(Reason.NO_TIER, what)
     short_cold = masks.fewer_than(copies, draft.cold)
-    short_hot = masks.everyone & ~masks.flagged(agg.HOT) if target is Residency.HOT else 0
+    short_hot = masks.fewer_than(1, draft.hot) if target is Residency.HOT else 0
     short = short_cold | short_hot
     source = masks.classify(_repair_source)
     unread = {
-        view.profile.name: masks.state(view.profile.name, MemberState.COMPLETE)
-        for view in situation.views
+        name: masks.state(name, MemberState.COMPLETE) & ~(masks.given_up(name) & ~short)
+        for name in (view.profile.name for view in situation.views)
     }
     done = masks.everyone & ~short
     for mask in unread.values():

@@ -2,7 +2,8 @@
 
 What is read back right becomes evidence, what is read back wrong a durable verdict.  When a source
 turns out not to have the recorded digest, it is read back at once, so that the instance at fault is
-known and the next plan uses another source.
+known and the next plan uses another source.  Who gave no verdict, no bytes or no room is noted, so
+that the next plan tries another copy, or another tier, first.
 """
 
 from collections.abc import Sequence
@@ -12,9 +13,11 @@ from functools import partial
 from weightctl.controller.core.damage import DamagedReplica
 from weightctl.controller.core.observation import Members, MemberState
 from weightctl.controller.core.plan import Step
-from weightctl.controller.ports import Corrupt, Done, NoOp, Outcome, StoreItem
+from weightctl.controller.ports import Busy, Corrupt, Done, NoOp, Outcome, StoreItem, Unknown
 from weightctl.controller.runtime.admission import WorkClass
 from weightctl.controller.runtime.dispatch import Dispatch, Pass
+from weightctl.controller.runtime.failures import weight_of
+from weightctl.controller.runtime.origin import Origin
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,9 +62,11 @@ class Copier:
         """Copy members from the step's source tier into its target tier."""
         dispatch = self._dispatch
         source, target = dispatch.tier(step.source), dispatch.tier(step.target)
+        members = list(work.members.select(indexes))
+        origins = [Origin(partial(source.open, member)) for member in members]
         batch = [
-            StoreItem(member=member, open_source=partial(source.open, member))
-            for member in work.members.select(indexes)
+            StoreItem(member=member, open_source=origin)
+            for member, origin in zip(members, origins, strict=True)
         ]
         size_bytes = sum(item.member.size_bytes for item in batch)
         ticket = dispatch.ticket(work, (step.source, step.target), size_bytes)
@@ -70,7 +75,7 @@ class Copier:
             work, ticket, len(batch), lambda: target.store(batch, work.fence, limit=limit)
         )
         work.count(indexes, outcomes)
-        self._expect_stored(work, step.target, indexes, outcomes)
+        self._expect_stored(work, step, indexes, outcomes)
         wrong = [
             index
             for index, outcome in zip(indexes, outcomes, strict=True)
@@ -78,6 +83,7 @@ class Copier:
         ]
         if wrong:
             await self._read_back(work, step.source, wrong)
+        dispatch.note_failed(work, _at_fault(step, indexes, outcomes, origins))
 
     async def verify(self, work: Pass, step: Step, indexes: Sequence[int]) -> None:
         """Read replicas of the step's source tier back and keep the result as evidence."""
@@ -102,6 +108,14 @@ class Copier:
                 verdicts.add(index, outcome, good=isinstance(outcome, Done))
         if verdicts.epoch:
             await self._keep(work, verdicts)
+        judged = verdicts.right.keys() | verdicts.wrong.keys()
+        dispatch.observer.failures.worked(tier_name, work.members.group_id, judged)
+        unjudged = [
+            (tier_name, index, weight_of(outcome) or 1)
+            for index, outcome in zip(indexes, outcomes, strict=True)
+            if index not in judged
+        ]
+        dispatch.note_failed(work, unjudged)
         return outcomes
 
     async def _keep(self, work: Pass, verdicts: _Verdicts) -> None:
@@ -122,7 +136,7 @@ class Copier:
             evidence.note(verdicts.tier, group_id, len(members), verdicts.epoch, verdicts.right)
 
     def _expect_stored(
-        self, work: Pass, tier: str, indexes: Sequence[int], outcomes: Sequence[Outcome]
+        self, work: Pass, step: Step, indexes: Sequence[int], outcomes: Sequence[Outcome]
     ) -> None:
         there = [
             index
@@ -130,5 +144,27 @@ class Copier:
             if isinstance(outcome, Done | NoOp)
         ]
         observer, group_id = self._dispatch.observer, work.members.group_id
-        observer.gate.expect(tier, group_id, there, MemberState.COMPLETE)
-        observer.capacity_changed(tier)
+        observer.gate.expect(step.target, group_id, there, MemberState.COMPLETE)
+        observer.capacity_changed(step.target)
+        for tier in (step.source, step.target):
+            observer.failures.worked(tier, group_id, there)
+
+
+def _at_fault(
+    step: Step, indexes: Sequence[int], outcomes: Sequence[Outcome], origins: Sequence[Origin]
+) -> list[tuple[str, int, int]]:
+    """(tier, member, weight) for each that gave no bytes or took none.
+
+    Where one source never ended, those that waited behind it are its tier's fault as well.
+    """
+    found = []
+    hung = any(origin.failed for origin in origins)
+    for index, outcome, origin in zip(indexes, outcomes, origins, strict=True):
+        behind = hung and isinstance(outcome, Unknown) and not origin.asked
+        given = not (origin.failed or behind or isinstance(outcome, Corrupt))
+        weight = weight_of(outcome)
+        if weight and (not given or origin.lent):
+            found.append((step.source, index, weight))
+        if weight and given and not isinstance(outcome, Busy):
+            found.append((step.target, index, weight))
+    return found

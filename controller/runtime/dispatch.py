@@ -4,7 +4,7 @@ Owns what every primitive needs: a place at each tier that it touches, the fence
 wait for that place and directly before the call, a deadline, and one outcome for each asked item.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from weightctl.controller.core.observation import Members
@@ -100,6 +100,17 @@ class Dispatch:
         self.admission.set_limits(limits)
         for name, limit in limits.items():
             self.buckets[name].set_rate(limit.bandwidth_bytes_per_s)
+
+    def note_failed(self, work: Pass, failures: Iterable[tuple[str, int, int]]) -> None:
+        """Note (tier, member index, weight) of what failed there, for the next plan."""
+        alike: dict[tuple[str, int], list[int]] = {}
+        for tier, index, weight in failures:
+            alike.setdefault((tier, weight), []).append(index)
+        book, members = self.observer.failures, work.members
+        for (tier, weight), indexes in alike.items():
+            work.tally.first_failures += book.failed(
+                tier, members.group_id, len(members), indexes, weight
+            )
 
     async def check_fence(self, work: Pass) -> None:
         """Raise FencedError unless the pass still acts for the current record and term."""

@@ -27,6 +27,7 @@ from weightctl.controller.errors import InvariantViolationError, WeightctlError
 from weightctl.controller.ports import Clock, InventoryItem, Tier
 from weightctl.controller.runtime.border import complaint_of
 from weightctl.controller.runtime.evidence import EvidenceBook
+from weightctl.controller.runtime.failures import FailureBook
 from weightctl.controller.runtime.settling import SettleGate
 from weightctl.controller.runtime.timer import Timer
 
@@ -108,6 +109,7 @@ class Observer:
         self._options = options or ObserverOptions()
         self._lines = {tier.profile.name: _Line(tier) for tier in tiers}
         self.evidence = EvidenceBook(clock)
+        self.failures = FailureBook(clock)
         self.gate = SettleGate(clock)
 
     @property
@@ -206,6 +208,7 @@ class Observer:
     def forget_group(self, group_id: str) -> None:
         """Drop what is remembered of a group that is gone."""
         self.evidence.forget_group(group_id, self._lines)
+        self.failures.forget_group(group_id, self._lines)
         self.gate.forget_group(group_id, self._lines)
 
     def _view(
@@ -236,6 +239,7 @@ class Observer:
             settled=settles_in_s is None,
             settles_at_ms=settles_at_ms,
             problem=observation.problem,
+            failures=self.failures.counts(line.name, members.group_id, len(members)),
         )
 
     async def _ask(

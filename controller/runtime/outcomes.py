@@ -69,6 +69,8 @@ class Tally:
     """Items that were carried out, or found to be so; also wrong replicas that were found."""
     moved_bytes: int = 0
     failures: int = 0
+    first_failures: int = 0
+    """Copies and tiers that had not failed before: another one may do."""
     fenced: bool = False
     retry_after_s: float = 0.0
     busy: int = 0

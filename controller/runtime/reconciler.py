@@ -294,7 +294,7 @@ class Reconciler:
             return Again()
         if tally.busy_until_ms is not None and not tally.failures:
             return self._until(tally.busy_until_ms)
-        if tally.permanent and not tally.failures:
+        if tally.permanent and not tally.failures and not tally.first_failures:
             return Again(after_s=self._settings.park_s, progressed=False)
         if plan.steps:
             # What a tier says of its return is a guess: it is asked again within the longest wait.

@@ -8,7 +8,12 @@ import asyncio
 import itertools
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    suppress,
+)
 from pathlib import Path
 from typing import Any, Self
 
@@ -31,10 +36,24 @@ from weightctl.controller.errors import (
     TerminalError,
     TransientError,
 )
-from weightctl.controller.ports import Done, Fence, InventoryItem, StoreItem, Tier
+from weightctl.controller.ports import (
+    Busy,
+    Conflict,
+    Corrupt,
+    Done,
+    DropItem,
+    Fence,
+    InventoryItem,
+    NoCapacity,
+    Outcome,
+    Permanent,
+    RangedReader,
+    Retry,
+    StoreItem,
+    Tier,
+)
 from weightctl.controller.runtime import border, turns
 from weightctl.controller.runtime.border import BorderedTier
-from weightctl.controller.runtime.conditions import ConditionType
 from weightctl.controller.runtime.controller import Controller
 from weightctl.controller.store.store import WeightMetadataStore
 
@@ -166,6 +185,16 @@ class Loop:
     @property
     def members(self) -> list[Member]:
         return members_of(IDENTITY, self.data)
+
+    async def empties(self, tier: Tier) -> None:
+        """Everything in that tier goes, by somebody's hand."""
+        fence = Fence(holder="somebody", term=1, operation_id=0, generation=1)
+        for name, items in (await tier.inventory()).items():
+            members = {member.key: member for member in self.members if member.group_id == name}
+            batch = [
+                DropItem(member=members[item.key], instance_id=item.instance_id) for item in items
+            ]
+            assert all(isinstance(one, Done) for one in await tier.drop(batch, fence))
 
     async def starts(self, residency: Residency) -> None:
         record = (await self.store.get(identity=IDENTITY)).metadata
@@ -305,21 +334,70 @@ async def test_who_holds_up_the_loop_is_named(monkeypatch: pytest.MonkeyPatch) -
         assert (await tier_list([tier]))["items"][0]["problem"].startswith("capacity: it held up")
 
 
-async def test_nothing_is_dropped_on_the_word_of_a_tier_that_holds_something_else(
-    tmp_path: Path,
+CLAIMS = answering(TierObservation(states=b"\x03" * 4, epoch="of another"))
+"""It holds everything, it says."""
+UNREADABLE: dict[str, Callable[..., Any]] = {
+    "it holds something else": answering([Conflict(detail="something else is there")] * 4),
+    "it is busy without an end": answering([Busy()] * 4),
+    "it fails without an end": answering([Retry()] * 4),
+    "it will not": answering([Permanent(detail="it will not")] * 4),
+    "it gives no answer": raising(TransientError("no answer")),
+    "it does not say what it read": answering([Done()] * 4),
+    "it read something wrong": answering([Corrupt(expected=bytes(32), got=bytes(32))] * 4),
+}
+
+
+class Unreadable(AbstractAsyncContextManager[RangedReader]):
+    """A copy that cannot be opened."""
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    async def __aenter__(self) -> RangedReader:
+        raise TransientError("it cannot be read")
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("kind", UNREADABLE)
+async def test_a_tier_that_cannot_show_its_copy_does_not_hold_up_who_can(
+    kind: str, tmp_path: Path
 ) -> None:
-    """It claims, with an epoch of its own, to hold everything; read back, it does not."""
-    states = answering(TierObservation(states=b"\x03" * 4, epoch="of another"))
-    async with running(tmp_path, broken("bad", {"observe": states})) as found:
-        await found.starts(Residency.COLD)
-        with anyio.fail_after(PATIENCE_S):
-            while not _fails(found.loop):  # noqa: ASYNC110 - conditions give no event
-                await anyio.sleep(0.02)
-        for tier in (found.hot, found.cold):
-            for member in found.members:
-                assert await read_all(tier, member) == found.data[member.key]
+    """It is the first that is asked; of the sound copy not a byte is lost."""
+    calls = {"observe": CLAIMS, "verify": UNREADABLE[kind], "open": Unreadable}
+    async with running(tmp_path, broken("bad", calls)) as found:
+        await found.moves_to(Residency.COLD)
+        for member in found.members:
+            assert await read_all(found.cold, member) == found.data[member.key]
+        await found.moves_to(Residency.HOT)
+        for member in found.members:
+            assert await read_all(found.hot, member) == found.data[member.key]
 
 
-def _fails(loop: Controller) -> bool:
-    found = loop.conditions(IDENTITY)
-    return any(one.type is ConditionType.FAILING and one.status for one in found)
+@pytest.mark.parametrize(
+    "refusal",
+    [Retry(), Permanent(detail="it takes none"), NoCapacity(needed_bytes=1, free_bytes=0)],
+)
+async def test_a_tier_that_takes_nothing_does_not_hold_up_who_does(
+    refusal: Outcome, tmp_path: Path
+) -> None:
+    async with running(tmp_path, broken("bad", {"store": answering([refusal] * 4)})) as found:
+        await found.empties(found.cold)
+        await found.moves_to(Residency.COLD)
+        for member in found.members:
+            assert await read_all(found.cold, member) == found.data[member.key]
+
+
+@pytest.mark.parametrize("sound", [True, False])
+async def test_only_a_copy_that_was_read_back_lets_another_one_go(
+    sound: bool, tmp_path: Path
+) -> None:
+    """Where nobody else has one, a further copy is made before memory is let go."""
+    calls = {"observe": CLAIMS, "verify": UNREADABLE["it holds something else"]}
+    async with running(tmp_path, broken("bad", calls)) as found:
+        if not sound:
+            await found.empties(found.cold)
+        await found.moves_to(Residency.COLD)
+        for member in found.members:
+            assert await read_all(found.cold, member) == found.data[member.key]

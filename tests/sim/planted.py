@@ -6,7 +6,7 @@ Where the product keeps a rule twice, in the plan and before the act, both place
 
 from tests.sim.planting import Planted
 
-PLANNER, MASKS = "controller.core.planner", "controller.core.masks"
+PLANNER, MASKS = "controller.core.planner", "controller.core.draft"
 REMOVING, DISPATCH = "controller.runtime.removing", "controller.runtime.dispatch"
 RECONCILER, OBSERVER = "controller.runtime.reconciler", "controller.runtime.observer"
 EVIDENCE, SETTLING = "controller.runtime.evidence", "controller.runtime.settling"
