@@ -11,10 +11,13 @@ import asyncio
 from asyncio import CancelledError
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from weightctl.controller.runtime.holding import NOBODY, running
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
 
     from weightctl.controller.ports import Clock
+    from weightctl.controller.runtime.holding import Owner
 
 T = TypeVar("T")
 
@@ -34,7 +37,7 @@ class OverdueError(Exception):
 
 
 class Turns(Generic[T]):
-    """Awaits `work` for at most `limit_s`, from its first wait on.
+    """Awaits `work` of `owner` for at most `limit_s`, from its first wait on.
 
     held: hears how long each turn took, in seconds.  left: hears that the work was cancelled, did
     not end within `GRACE_S` and is not driven any more.  A caller's deadline does not reach code
@@ -45,12 +48,14 @@ class Turns(Generic[T]):
         self,
         work: Awaitable[T],
         *,
+        owner: Owner = NOBODY,
         clock: Clock,
         limit_s: float,
         held: Callable[[float], None],
         left: Callable[[], None],
     ) -> None:
         self._work = work
+        self._owner = owner
         self._clock = clock
         self._limit_s = limit_s
         self._held = held
@@ -60,7 +65,8 @@ class Turns(Generic[T]):
         """Cancellations of our own that the task has not been told were over."""
 
     def __await__(self) -> Generator[Any, Any, T]:
-        inner: Any = self._work.__await__()
+        with running(self._owner):
+            inner: Any = self._work.__await__()
         given: Any = None
         thrown: BaseException | None = None
         cancelled: BaseException | None = None
@@ -69,7 +75,8 @@ class Turns(Generic[T]):
             while True:
                 began_s = self._clock.monotonic_s()
                 try:
-                    wanted = _turn(inner, given, thrown)
+                    with running(self._owner):
+                        wanted = _turn(inner, given, thrown)
                 except StopIteration as done:
                     return done.value  # type: ignore[no-any-return]
                 except CancelledError as error:
