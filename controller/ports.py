@@ -261,6 +261,30 @@ class Remarking(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MediumReport:
+    """How a tier's medium does."""
+
+    state: str = ""
+    """For people, in one line: who serves it, or since when nobody does."""
+    numbers: Mapping[str, float]
+    """By the names that the tier has declared."""
+
+
+class Reporting(Protocol):
+    """What a tier may have beside the port, over a medium that others run; for health, metrics."""
+
+    @property
+    def numbers(self) -> Sequence[str]:
+        """Every name that a report may use, constant for the life of the object."""
+
+    async def report(self) -> MediumReport:
+        """Asked every few seconds, with a deadline; may ask the medium, with no effect on it.
+
+        What the medium does not answer is a report that says so, and no error.
+        """
+
+
 NOT_SET_UP = "not set up yet"
 """How a dry run names a medium that was never used."""
 SET_UP_BY_USE = "the first import sets it up"

@@ -22,6 +22,7 @@ from weightctl.adapters.mooncake.book import Book
 from weightctl.adapters.mooncake.codes import Meaning, meaning_of, told
 from weightctl.adapters.mooncake.engine import Engine
 from weightctl.adapters.mooncake.replicas import MEMORY, is_there, replicas_of
+from weightctl.adapters.mooncake.standing import CountedWorker, Standing
 from weightctl.adapters.shared.pump import raise_first
 from weightctl.adapters.shared.workers import EngineSpec, WorkerLimits, WorkerPool
 from weightctl.controller.errors import ReconcileError, TransientError
@@ -32,8 +33,7 @@ if TYPE_CHECKING:
 
     from weightctl.adapters.mooncake.admin import Entry, Health, Segment
     from weightctl.adapters.mooncake.options import ConnectionOptions
-    from weightctl.adapters.shared.workers import WorkerLease
-    from weightctl.controller.ports import TierContext
+    from weightctl.controller.ports import MediumReport, TierContext
 
     Take = Callable[[int, Sequence[str], Mapping[str, Entry]], None]
     """`take(start, keys, entries)`: use the answer for the keys from position `start` on."""
@@ -61,6 +61,7 @@ class Connection:
         self.options = options
         self.context = context
         self.admin = Admin(options.admin, options.deadline_s)
+        self.standing = Standing(context.clock)
         path = Path(context.state_dir) / "tiers" / f"{options.cluster}.mooncake.sqlite"
         self.book = Book(path, read_only=context.read_only)
         self.reading: Counter[str] = Counter()
@@ -130,22 +131,23 @@ class Connection:
     # --- clients ---
 
     @asynccontextmanager
-    async def owner(self) -> AsyncIterator[tuple[WorkerLease, str]]:
+    async def owner(self) -> AsyncIterator[tuple[CountedWorker, str]]:
         """The client that puts and drops, and the name under which it owns what it puts."""
         async with self._client(self._owner) as client:
             yield client
 
     @asynccontextmanager
-    async def reader(self) -> AsyncIterator[WorkerLease]:
+    async def reader(self) -> AsyncIterator[CountedWorker]:
         """A client that reads.  It may be killed at any time."""
         async with self._client(self._readers) as (worker, _):
             yield worker
 
     @asynccontextmanager
-    async def _client(self, pool: WorkerPool) -> AsyncIterator[tuple[WorkerLease, str]]:
+    async def _client(self, pool: WorkerPool) -> AsyncIterator[tuple[CountedWorker, str]]:
         # Without a Master a client blocks for long.
-        self._view = (await to_thread.run_sync(self.admin.health)).view
-        async with pool.lease() as worker:
+        self._view = (await to_thread.run_sync(self._health)).view
+        async with pool.lease() as leased:
+            worker = CountedWorker(leased, self.standing)
             environment = {
                 "MC_RPC_TIMEOUT_MS": str(int(self.options.deadline_s * 1000)),
                 "MC_STORE_CLUSTER_ID": self.options.cluster,
@@ -227,7 +229,7 @@ class Connection:
         """The memory segments.  Raises TransientError."""
 
         def ask() -> list[Segment]:
-            return self.admin.segments(self.admin.health())
+            return self.admin.segments(self._health())
 
         return await self._threaded(ask)
 
@@ -235,9 +237,25 @@ class Connection:
         """Every key of the cluster.  Raises TransientError."""
 
         def ask() -> list[str]:
-            return self.admin.all_keys(self.admin.health())
+            return self.admin.all_keys(self._health())
 
         return await self._threaded(ask)
+
+    def _health(self) -> Health:
+        """Who serves.  Raises TransientError when nobody does; either is counted."""
+        try:
+            health = self.admin.health()
+        except TransientError as error:
+            self.standing.is_away(error.why)
+            raise
+        self.standing.serves(health)
+        return health
+
+    async def report(self) -> MediumReport:
+        """How the cluster does, asked now; takes no lease."""
+        with suppress(TransientError):
+            await self._threaded(self._health)
+        return self.standing.report(self.admin.asked)
 
     async def _threaded(self, call: Callable[[], T]) -> T:
         return await to_thread.run_sync(call, abandon_on_cancel=True)
@@ -245,7 +263,7 @@ class Connection:
     async def _scan(self, keys: Sequence[str], take: Take) -> str:
         if len(keys) <= QUERY_KEYS:
             return await self._threaded(lambda: self._scan_at_once(keys, take))
-        before = await self._threaded(self.admin.health)
+        before = await self._threaded(self._health)
         try:
             async with anyio.create_task_group() as tasks:
                 for lane in range(LANES):
@@ -255,12 +273,12 @@ class Connection:
                     )
         except BaseExceptionGroup as group:
             raise_first(group)
-        return self._epoch_of(before, await self._threaded(self.admin.health))
+        return self._epoch_of(before, await self._threaded(self._health))
 
     def _scan_at_once(self, keys: Sequence[str], take: Take) -> str:
-        before = self.admin.health()
+        before = self._health()
         self._ask(before, keys, 0, take)
-        return self._epoch_of(before, self.admin.health())
+        return self._epoch_of(before, self._health())
 
     def _scan_lane(self, health: Health, keys: Sequence[str], lane: int, take: Take) -> None:
         for start in range(lane * QUERY_KEYS, len(keys), LANES * QUERY_KEYS):
@@ -305,6 +323,7 @@ class Connection:
             old, token = self.book.epoch, self.context.entropy.token(8)
             await self._put_marker(f"{MARKER_PREFIX}{token}")
             await to_thread.run_sync(self.book.set_epoch, token)
+            self.standing.begins_epoch()
             if old:
                 with suppress(ReconcileError):
                     async with self.owner() as (worker, _):

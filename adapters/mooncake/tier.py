@@ -16,6 +16,7 @@ from anyio import to_thread
 
 from weightctl.adapters.mooncake.removal import named, remove
 from weightctl.adapters.mooncake.replicas import KINDS, MEMORY, place_of, size_of, state_of
+from weightctl.adapters.mooncake.standing import NUMBERS
 from weightctl.adapters.mooncake.storing import Storing
 from weightctl.adapters.mooncake.strays import strays
 from weightctl.adapters.mooncake.transfers import Reader, digest_of
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from weightctl.adapters.mooncake.connection import Connection
     from weightctl.adapters.mooncake.options import MooncakeOptions
     from weightctl.controller.core.observation import Member, Members
-    from weightctl.controller.ports import DropItem, Fence, Limiter, StoreItem
+    from weightctl.controller.ports import DropItem, Fence, Limiter, MediumReport, StoreItem
 
 _READ_ONLY = Permanent(detail="the tier was opened for asking only")
 _NO_QUARANTINE = Permanent(
@@ -92,6 +93,17 @@ class MooncakeTier:
         row = self._connection.book.get(key)
         made = f"{row.token}.{row.drops}" if row is not None else "unknown"
         return f"{made}.{place_of(entry, self._kind)}"
+
+    # --- telling ---
+
+    @property
+    def numbers(self) -> Sequence[str]:
+        """As ports.Reporting."""
+        return NUMBERS
+
+    async def report(self) -> MediumReport:
+        """As ports.Reporting; of the whole connection."""
+        return await self._connection.report()
 
     # --- seeing ---
 

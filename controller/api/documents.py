@@ -441,16 +441,25 @@ class Diagnosis(Document):
     checks: list[CheckFields]
 
 
+class MediumFields(TypedDict):
+    """What a tier tells of its medium: who serves it or since when nobody does, and its numbers."""
+
+    state: str
+    numbers: dict[str, float]
+
+
 class Health(Document):
     """How a running loop is doing; `doctor` asks for it over the control socket.
 
-    `problems` are by service, `tiers` by tier and empty for one that answers; `due`, `delayed` and
-    `active` count queued revisions, `stuck`, `failing` and `lost` those that need a person.
+    `problems` are by service, `tiers` by tier and empty for one that answers, `media` by tier that
+    tells of its medium; `due`, `delayed` and `active` count queued revisions, `stuck`, `failing`
+    and `lost` those that need a person.
     """
 
     ready: bool
     problems: dict[str, str]
     tiers: dict[str, str]
+    media: dict[str, MediumFields]
     due: int
     delayed: int
     active: int

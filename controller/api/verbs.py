@@ -129,7 +129,7 @@ async def _follow(
 
 async def health(app: App, _: requests.Nothing, __: Emit) -> doc.Health:
     """How the running loop is doing."""
-    return views.health(app.loop().health())
+    return views.health(await app.loop().ask_health())
 
 
 # --- leases, snapshots ----------------------------------------------------------------------------

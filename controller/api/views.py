@@ -260,6 +260,10 @@ def health(found: Health) -> doc.Health:
         "ready": found.ready,
         "problems": found.problems,
         "tiers": found.tiers,
+        "media": {
+            tier: {"state": report.state, "numbers": dict(report.numbers)}
+            for tier, report in found.media.items()
+        },
         "due": found.due,
         "delayed": found.delayed,
         "active": found.active,

@@ -8,7 +8,7 @@ when its bandwidth is charged.  The wrapped tier does its work the way it always
 from __future__ import annotations
 
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, cast
 
 from weightctl.controller.errors import (
     BusyError,
@@ -34,8 +34,10 @@ if TYPE_CHECKING:
         Fence,
         InventoryItem,
         Limiter,
+        MediumReport,
         Outcome,
         RangedReader,
+        Reporting,
         StoreItem,
         Tier,
     )
@@ -79,6 +81,15 @@ class FailpointTier:
         """As the wrapped tier's (`ports.Remarking`)."""
         remark = getattr(self._inner, "remark", None)
         return str(remark()) if callable(remark) else ""
+
+    @property
+    def numbers(self) -> Sequence[str]:
+        """As the wrapped tier's (`ports.Reporting`)."""
+        return tuple(getattr(self._inner, "numbers", ()))
+
+    async def report(self) -> MediumReport:
+        """As the wrapped tier's."""
+        return await cast("Reporting", self._inner).report()
 
     async def __aenter__(self) -> Self:
         """Ready the wrapped tier."""

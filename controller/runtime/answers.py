@@ -6,6 +6,7 @@ and sent.  Lists may have no end: they are taken in small parts, so that a deadl
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import islice
@@ -15,10 +16,13 @@ import anyio
 
 from weightctl.controller.core.observation import ReplicaDetail, TierObservation
 from weightctl.controller.core.tiers import TierCapacity
-from weightctl.controller.ports import InventoryItem, Outcome, Unknown
+from weightctl.controller.ports import InventoryItem, MediumReport, Outcome, Unknown
 
 TEXT_CHARS_MAX = 1000
 ID_CHARS_MAX = 4096
+NUMBERS_MAX = 64
+"""Of one tier: each is a series of the metrics."""
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _SLICE = 2048
 _OUTCOMES = frozenset(get_args(Outcome))
 _TEXTS = {
@@ -64,6 +68,29 @@ def capacity_in(answer: object) -> TierCapacity:
     if not all(isinstance(number, int) and number >= 0 for number in numbers):
         raise BadAnswerError(f"its numbers are {numbers!r:.100}")
     return answer
+
+
+def names_in(answer: object) -> Sequence[str]:
+    """The declared names of numbers; none where one of them is no short word."""
+    if not isinstance(answer, list | tuple):
+        return ()
+    names = [one for one in answer[:NUMBERS_MAX] if isinstance(one, str) and _NAME.fullmatch(one)]
+    return names if len(names) == len(answer) else ()
+
+
+def report_in(answer: object, names: Sequence[str]) -> MediumReport:
+    """The report, its numbers those that were declared.  Raises BadAnswerError."""
+    if not isinstance(answer, MediumReport):
+        raise BadAnswerError(f"it answered {_kind(answer)}, not a MediumReport")
+    told = cast("object", answer.numbers)
+    if not isinstance(told, Mapping):
+        raise BadAnswerError(f"its numbers are {_kind(told)}")
+    numbers = {name: told[name] for name in names if name in told}
+    if not all(type(number) in (int, float) for number in numbers.values()):
+        raise BadAnswerError("a number of its report is none")
+    return MediumReport(
+        state=shown(answer.state), numbers={name: float(told[name]) for name in numbers}
+    )
 
 
 def outcomes_in(answer: object, asked: int) -> Sequence[Outcome]:

@@ -25,7 +25,9 @@ from weightctl.controller.runtime.answers import (
     BadAnswerError,
     capacity_in,
     listed_in,
+    names_in,
     outcomes_in,
+    report_in,
     seen_in,
     shown,
 )
@@ -43,8 +45,10 @@ if TYPE_CHECKING:
         Fence,
         InventoryItem,
         Limiter,
+        MediumReport,
         Outcome,
         RangedReader,
+        Reporting,
         StoreItem,
         Tier,
     )
@@ -57,7 +61,7 @@ LIMIT_S = 3600.0
 """For a call that nobody could cancel; callers have deadlines of their own."""
 LOOK_LIMIT_S = 60.0
 """The same for a call that every pass waits for."""
-_LOOKS = ("observe", "inventory", "capacity")
+_LOOKS = ("observe", "inventory", "capacity", "report")
 HELD_S = 1.0
 """A turn that holds the loop for longer is complained of."""
 METHODS = (
@@ -193,6 +197,21 @@ class BorderedTier:
         except Exception as error:  # noqa: BLE001 - foreign code
             self._complain("remark", shown(error))
             return ""
+
+    @property
+    def numbers(self) -> Sequence[str]:
+        """As `ports.Reporting`; empty for a plugin that reports nothing."""
+        try:
+            return names_in(getattr(self._inner, "numbers", ()))
+        except Exception as error:  # noqa: BLE001 - foreign code
+            self._complain("numbers", shown(error))
+            return ()
+
+    async def report(self) -> MediumReport:
+        """As `ports.Reporting`; only for a plugin with `numbers`."""
+        inner = cast("Reporting", self._inner)
+        answer = await self._call("report", inner.report)
+        return self._right("report", lambda: report_in(answer, self.numbers))
 
     # --- batches ----------------------------------------------------------------------------------
 

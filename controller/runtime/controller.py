@@ -24,6 +24,7 @@ from weightctl.controller.runtime.dispatch import Dispatch
 from weightctl.controller.runtime.drift import DriftWatch
 from weightctl.controller.runtime.executor import Executor
 from weightctl.controller.runtime.health import Gauges, Health
+from weightctl.controller.runtime.media import Media
 from weightctl.controller.runtime.observer import Observer
 from weightctl.controller.runtime.reconciler import PassReport, Reconciler
 from weightctl.controller.runtime.resync import Resync
@@ -116,7 +117,8 @@ class Controller:
         """When each pass under way began."""
         self._tasks: TaskGroup | None = None
         self._ended = anyio.Event()
-        self.metrics = LoopMetrics(tuple(self._observer.tiers))
+        self._media = Media(tiers, timer=self._timer, deadline_s=settings.observer.deadline_s)
+        self.metrics = LoopMetrics(tuple(self._observer.tiers), self._media.names)
         self._gauges = Gauges(
             self.metrics,
             store,
@@ -263,11 +265,12 @@ class Controller:
 
     async def _keep_metrics(self) -> Never:
         while True:
-            await self._gauges.refresh(self.health(), self._supervisor.restarts)
+            await self.refresh_metrics()
             await self._clock.sleep(METRICS_S)
 
     async def refresh_metrics(self) -> LoopMetrics:
         """The metrics, with every gauge as it is now."""
+        await self._media.refresh()
         await self._gauges.refresh(self.health(), self._supervisor.restarts)
         return self.metrics
 
@@ -316,6 +319,11 @@ class Controller:
         """Replace the policy while running; the next passes use it."""
         self._survey.policy = policy
 
+    async def ask_health(self) -> Health:
+        """As `health`, the tiers' media asked anew."""
+        await self._media.refresh()
+        return self.health()
+
     def health(self) -> Health:
         """Whether the loop works, and what keeps it from working well."""
         round_s = self._resync.drift_round_s
@@ -330,6 +338,7 @@ class Controller:
             ready=self._supervisor.ready and self._store.healthy and working,
             problems=problems,
             tiers=dict(self._observer.problems()),
+            media=dict(self._media.reports),
             due=sum(self._queue.due_count(priority) for priority in Priority),
             delayed=self._queue.delayed_count,
             active=self._queue.active_count,

@@ -12,7 +12,7 @@ import anyio
 
 from weightctl.controller.core.identity import Identity
 from weightctl.controller.core.records import Availability, Operation, Residency
-from weightctl.controller.ports import Clock
+from weightctl.controller.ports import Clock, MediumReport
 from weightctl.controller.runtime.conditions import ConditionBoard, ConditionType
 from weightctl.controller.runtime.dispatch import Dispatch
 from weightctl.controller.runtime.resync import Resync
@@ -32,6 +32,8 @@ class Health:
     """By service or component; empty when all is well."""
     tiers: dict[str, str]
     """By tier: why its last answer was none; empty text for one that answers."""
+    media: Mapping[str, MediumReport]
+    """By tier that reports: how its medium does, as it was told last."""
     due: int
     delayed: int
     active: int
@@ -92,6 +94,9 @@ class Gauges:
         for tier, problem in health.tiers.items():
             metrics.tier_problem.set(bool(problem), tier)
             metrics.charged_bytes.set(self._dispatch.buckets[tier].charged_bytes, tier)
+        for tier, report in health.media.items():
+            for name, number in report.numbers.items():
+                metrics.medium.set(number, tier, name)
         for kind in CONDITIONS:
             metrics.conditions.set(self._board.count(ConditionType(kind)), kind)
         self._show(await self._count())

@@ -6,7 +6,7 @@ that grow while `Done` does not, a stuck revision, a loop that is not ready, an 
 
 from collections.abc import Sequence
 
-from weightctl.controller.telemetry.registry import Counter, Gauge, Histogram, Sample
+from weightctl.controller.telemetry.registry import SERIES_MAX, Counter, Gauge, Histogram, Sample
 
 OUTCOMES = (
     "Done",
@@ -31,8 +31,10 @@ SECONDS = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0)
 class LoopMetrics:
     """The loop's numbers; all series exist with zero from the start."""
 
-    def __init__(self, tiers: Sequence[str]) -> None:
+    def __init__(self, tiers: Sequence[str], numbers: Sequence[str] = ()) -> None:
+        """`numbers`: names of what tiers tell of their media."""
         tier = {"tier": tuple(tiers)}
+        told = tuple(numbers)[: SERIES_MAX // (len(tiers) + 1) - 1]
         self.passes = Counter("weightctl_passes", "passes", "1", {"result": RESULTS})
         self.outcomes = Counter(
             "weightctl_outcomes", "items of primitives by outcome", "1", {"outcome": OUTCOMES}
@@ -45,6 +47,9 @@ class LoopMetrics:
         )
         self.ready = Gauge("weightctl_ready", "1 while every service runs", "1", {})
         self.tier_problem = Gauge("weightctl_tier_silent", "1 while it does not answer", "1", tier)
+        self.medium = Gauge(
+            "weightctl_tier_medium", "told of its medium", "1", {**tier, "number": told}
+        )
         self.due = Gauge("weightctl_queue_due", "keys that could be worked on now", "1", {})
         self.delayed = Gauge("weightctl_queue_delayed", "keys that wait for a time", "1", {})
         self.active = Gauge("weightctl_queue_active", "keys being worked on", "1", {})

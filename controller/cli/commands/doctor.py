@@ -161,7 +161,8 @@ def _controller(config: Config) -> Check:
     wrong = [f"{key}: {problem}" for key, problem in found["problems"].items()]
     wrong += [f"{found[word]} {word}" for word in ("stuck", "failing", "lost") if found[word]]
     if found["ready"] and not wrong:
-        return _ok("controller", f"`weightctl run` is ready; revisions: {queued}")
+        media = [f"; {tier}: {one['state']}" for tier, one in found["media"].items()]
+        return _ok("controller", f"`weightctl run` is ready; revisions: {queued}{''.join(media)}")
     todo = "see its log; `weightctl plan` shows which revisions wait for what"
     return _bad("controller", "; ".join(wrong) or "it is not ready", todo)
 
