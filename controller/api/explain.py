@@ -49,17 +49,19 @@ def explain(
     damage: Iterable[DamagedReplica] = (),
     rounds: Sequence[Plan] = (),
     attended: bool = True,
+    unreadable: Sequence[str] = (),
 ) -> doc.Explanation:
     """Every hold, the record's first.  Raises NOT_FOUND.
 
     `rounds`: the plan for now and those that would follow, where the tiers were asked; `attended`:
-    some process carries out what is recorded.
+    some process carries out what is recorded; `unreadable`: members that no tier has any more.
     """
     record = get_revision(state, identity=identity, now_ms=now_ms).metadata
     holds = [
         *_from_record(state, record, policy, now_ms),
         *_from_policy(record, policy, now_ms),
         *_from_damage(damage),
+        *_from_unreadable(unreadable),
     ]
     known = {hold["reason"] for hold in holds}
     holds.extend(hold for hold in _from_plans(rounds) if hold["reason"] not in known)
@@ -111,6 +113,15 @@ def _from_damage(damage: Iterable[DamagedReplica]) -> Iterable[doc.Hold]:
     for tier, keys in by_tier.items():
         what = f"{tier}: {len(keys)} replicas were read back wrong, {keys[0]} first; repair"
         yield _hold(Reason.WRONG_DIGEST.value, what)
+
+
+def _from_unreadable(keys: Sequence[str]) -> Iterable[doc.Hold]:
+    if keys:
+        what = (
+            f"{len(keys)} members are in no tier any more, {keys[0]} first: somebody removed or"
+            " evicted them; bring a tier back that has them, or import under a new generation"
+        )
+        yield _hold(Reason.NOTHING_READABLE.value, what)
 
 
 def _from_plans(rounds: Sequence[Plan]) -> Iterable[doc.Hold]:

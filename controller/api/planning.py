@@ -13,11 +13,13 @@ import anyio
 
 from weightctl.controller.api import views
 from weightctl.controller.api.supposing import Subject, Wish, suppose
+from weightctl.controller.core.observation import MemberState
 from weightctl.controller.core.plan import StepKind
 from weightctl.controller.core.records import Availability, Operation
 from weightctl.controller.errors import WeightctlError
 from weightctl.controller.runtime.border import complaint_of, remark_of
 from weightctl.controller.runtime.survey import Question, observe_and_plan
+from weightctl.controller.weightstore.primitives import observe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -37,6 +39,10 @@ _PURPOSES = {
     Operation.REPAIRING: "repair",
 }
 _REPAIRS = frozenset({StepKind.STORE, StepKind.VERIFY, StepKind.QUARANTINE})
+_MAY_BE_READABLE = bytes(
+    state in (MemberState.UNKNOWN, MemberState.COMPLETE, MemberState.VERIFIED)
+    for state in range(256)
+)
 TIER_DEADLINE_S = 10.0
 """A tier that has not told its capacity by then has a problem."""
 
@@ -87,6 +93,16 @@ class Planning:
         if self.running is not None:
             return await self.running.forecast(subject.identity)
         return await self.forecast_of(subject)
+
+    async def unreadable(self, record: RevisionMetadata) -> list[str]:
+        """Keys of the members of which every tier says that it has no complete replica."""
+        members = await self.members(record)
+        possible = 0
+        for tier in self.tiers:
+            states = (await observe(tier, members, TIER_DEADLINE_S)).states
+            possible |= int.from_bytes(states.translate(_MAY_BE_READABLE), "little")
+        left = possible.to_bytes(len(members), "little")
+        return [key for key, found in zip(members.keys, left, strict=True) if not found]
 
     async def plan_all(self) -> doc.PlanList:
         """One plan after the other, so that asking costs the tiers little at a time."""

@@ -15,6 +15,7 @@ from weightctl.controller.api.adoption import look_to_adopt
 from weightctl.controller.api.orphans import orphan_list
 from weightctl.controller.api.planning import TIER_DEADLINE_S, tier_list
 from weightctl.controller.api.supposing import Subject, Wish, owners, subject, subjects
+from weightctl.controller.core.records import Availability
 from weightctl.controller.core.refusals import unavailable
 from weightctl.controller.errors import WeightError
 from weightctl.controller.weightstore.layout import SCALAR
@@ -93,6 +94,7 @@ async def plan(planning: Planning, asked: requests.Some) -> doc.Document:
 async def explain(planning: Planning, asked: requests.One) -> doc.Explanation:
     """What holds a revision, with what the tiers say of it."""
     found = await planning.records.subject(asked.identity)
+    degraded = found.record.availability is Availability.DEGRADED
     return explaining.explain(
         found.state(),
         asked.identity,
@@ -101,6 +103,7 @@ async def explain(planning: Planning, asked: requests.One) -> doc.Explanation:
         damage=found.damage,
         rounds=await planning.as_it_stands(found),
         attended=planning.attended,
+        unreadable=await planning.unreadable(found.record) if degraded else (),
     )
 
 

@@ -63,6 +63,12 @@ SETTINGS: tuple[Setting, ...] = (
         "good cold copies of each member that a repair restores",
     ),
     _setting(
+        "policy.auto_repair",
+        values.flag,
+        _POLICY.auto_repair,
+        "true: the loop itself restores them, from what is left, when a revision has fewer",
+    ),
+    _setting(
         "policy.evidence_max_age_s",
         values.seconds(1, 30 * _DAY_S),
         _POLICY.evidence_max_age_s,

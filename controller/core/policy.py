@@ -40,6 +40,8 @@ class Policy:
     """Names of tiers in the order in which they are filled; unnamed ones follow, fastest first."""
     cold_copies: int = 1
     """Good cold copies that a repair asks for, per member."""
+    auto_repair: bool = False
+    """Start a repair towards these by itself, of an idle revision that has fewer."""
     evidence_max_age_s: float = 3600.0
     """How long a read-back copy justifies a drop."""
     settle_s: float = 10.0

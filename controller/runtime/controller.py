@@ -23,6 +23,7 @@ from weightctl.controller.runtime.conditions import Condition, ConditionBoard, C
 from weightctl.controller.runtime.dispatch import Dispatch
 from weightctl.controller.runtime.drift import DriftWatch
 from weightctl.controller.runtime.executor import Executor
+from weightctl.controller.runtime.guard import Guard
 from weightctl.controller.runtime.health import Gauges, Health
 from weightctl.controller.runtime.media import Media
 from weightctl.controller.runtime.observer import Observer
@@ -103,6 +104,9 @@ class Controller:
             board=self._board,
             report=self._reported,
         )
+        self._guard = Guard(
+            store, self._reconciler.ask, clock=clock, policy=lambda: self._survey.policy
+        )
         self._resync = Resync(
             store,
             self._queue,
@@ -136,6 +140,7 @@ class Controller:
             Service(name="leases", run=self._resync.watch_leases),
             Service(name="unfinished", run=self._resync.watch_unfinished),
             Service(name="drift", run=self._resync.watch_published),
+            Service(name="guard", run=self._guard.run),
             Service(name="metrics", run=self._keep_metrics),
         ]
         options = SupervisorOptions(drain_s=self._settings.drain_s)
@@ -260,6 +265,7 @@ class Controller:
         for outcome, count in report.tally.reasons.items():
             self.metrics.outcomes.add(count, outcome)
         self.metrics.moved_bytes.add(report.tally.moved_bytes)
+        self._guard.note(report)
         for watch in tuple(self._watchers.get(report.identity, ())):
             watch(report)
 

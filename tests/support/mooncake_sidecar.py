@@ -1,7 +1,7 @@
 """Store, facade and loop beside a Mooncake cluster, in this process, for tests."""
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from weightctl.controller.core.records import (
     Residency,
     RevisionMetadata,
 )
-from weightctl.controller.ports import TierContext
+from weightctl.controller.ports import Tier, TierContext, TierFactory
 from weightctl.controller.runtime.controller import Controller
 from weightctl.controller.runtime.settings import ResyncOptions, RuntimeSettings
 from weightctl.controller.store.store import WeightMetadataStore
@@ -95,9 +95,17 @@ class Sidecar:
 
 @asynccontextmanager
 async def sidecar(
-    medium: Medium, folder: Path, *, policy: Policy = POLICY, **changes: object
+    medium: Medium,
+    folder: Path,
+    *,
+    policy: Policy = POLICY,
+    also: TierFactory | None = None,
+    **changes: object,
 ) -> AsyncIterator[Sidecar]:
-    """A controller over the cluster; its clients are killed when the block ends."""
+    """A controller over the cluster; its clients are killed when the block ends.
+
+    `also` makes one more tier, called "also", with its files below the folder.
+    """
     clock, entropy = SystemClock(), SystemEntropy()
     context = TierContext(clock=clock, entropy=entropy, state_dir=str(folder))
     # The loop itself waits for leases here, as it does for users.
@@ -109,22 +117,28 @@ async def sidecar(
         return MooncakeTier(kind, made, connection)
 
     memory, disk = tier("mooncake-memory", None), tier("mooncake-local-disk", CAPACITY_BYTES)
-    async with (
-        WeightMetadataStore.open(folder / "state", clock=clock, entropy=entropy) as store,
-        memory,
-        disk,
-        Controller(
-            store,
-            [memory, disk],
-            clock=clock,
-            entropy=entropy,
-            policy=policy,
-            settings=SETTINGS,
-        ) as controller,
-    ):
+    tiers: list[Tier] = [memory, disk]
+    async with AsyncExitStack() as stack:
+        if also is not None:
+            tiers.append(also("also", {"path": str(folder / "also")}, context))
+        store = await stack.enter_async_context(
+            WeightMetadataStore.open(folder / "state", clock=clock, entropy=entropy)
+        )
+        for one in tiers:
+            await stack.enter_async_context(one)
+        controller = await stack.enter_async_context(
+            Controller(
+                store,
+                tiers,
+                clock=clock,
+                entropy=entropy,
+                policy=policy,
+                settings=SETTINGS,
+            )
+        )
         weights = WeightStore(
             store,
-            [memory, disk],
+            tiers,
             clock=clock,
             entropy=entropy,
             options=WeightStoreOptions(payload_bytes=1024 * 1024),
