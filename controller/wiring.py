@@ -33,6 +33,8 @@ from weightctl.controller.runtime.admission import TierLimits
 from weightctl.controller.runtime.answers import shown
 from weightctl.controller.runtime.border import METHODS, BorderedTier
 from weightctl.controller.runtime.controller import Controller
+from weightctl.controller.runtime.holding import Owner, running
+from weightctl.controller.runtime.leftout import why_left_out
 from weightctl.controller.runtime.limits import TokenBucket
 from weightctl.controller.runtime.observer import ObserverOptions
 from weightctl.controller.runtime.settings import ExecutorOptions, ResyncOptions, RuntimeSettings
@@ -153,10 +155,14 @@ def _build(
         why, todo = ambiguity_of([point, *others])
         raise ConfigError(f"tier {tier.name}", f"{ConfigError.reason}: {why}", todo)
     unknown = TierProfile(name=tier.name, kind=tier.kind, hot=False)
+    owner = _owner(tier.name, point)
+    if left_out := why_left_out(context.state_dir, owner):
+        return _silent(unknown, f"plugin {point.value}: {left_out}")
     try:
-        factory = cast("TierFactory", point.load())
-        made = factory(tier.name, tier.options, context)
-        profile = made.profile
+        with running(owner):
+            factory = cast("TierFactory", point.load())
+            made = factory(tier.name, tier.options, context)
+            profile = made.profile
     except WeightctlError:
         raise
     except KeyboardInterrupt:
@@ -171,7 +177,12 @@ def _build(
         )
     if flaw := _flaw(made, profile, tier.name):
         return _silent(unknown, f"plugin {point.value}: {flaw}")
-    return BorderedTier(seam(made), profile, context.clock)
+    return BorderedTier(seam(made), profile, context.clock, owner=owner)
+
+
+def _owner(name: str, point: EntryPoint) -> Owner:
+    package = f"{point.dist.name} {point.dist.version}" if point.dist else ""
+    return Owner(name=name, plugin=point.value, package=package)
 
 
 def _refusal(profile: object) -> str:

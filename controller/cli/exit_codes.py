@@ -45,6 +45,7 @@ class ExitCode(IntEnum):
     LEASE_EXPIRED = 13, "the lease died before it was renewed"
     TIMEOUT = 14, "--timeout passed or the controller stopped; what is recorded goes on"
     LOST = 15, "a member has no readable replica in any tier"
+    HELD_UP = 16, "a plugin held up the process without an end; the next start leaves it out"
     INTERRUPTED = 130, "stopped by Ctrl-C"
     BROKEN_PIPE = 141, "the reader of stdout went away"
 

@@ -181,6 +181,12 @@ SETTINGS: tuple[Setting, ...] = (
         "a batch of work that has not ended by then, and 2 s more for each MiB in it, is unknown",
     ),
     _setting(
+        "plugins.turn_s",
+        values.seconds(0.1, 3600),
+        10.0,
+        "a tier's code that keeps `weightctl run` from all else for this long is interrupted",
+    ),
+    _setting(
         "ha.enable_ha",
         values.flag,
         _GATE.enable_ha,

@@ -8,7 +8,6 @@ has the right type and a bounded size.  What it did last is kept in `complaint`,
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Self, TypeVar, cast
 
@@ -16,13 +15,9 @@ import anyio
 
 from weightctl.controller.core.observation import unknown_observation
 from weightctl.controller.errors import (
-    InvariantViolationError,
-    TransientError,
-    UnknownOutcomeError,
     WeightctlError,
 )
 from weightctl.controller.runtime.answers import (
-    BadAnswerError,
     capacity_in,
     listed_in,
     names_in,
@@ -31,7 +26,8 @@ from weightctl.controller.runtime.answers import (
     seen_in,
     shown,
 )
-from weightctl.controller.runtime.turns import OverdueError, SelfCancelledError, Turns
+from weightctl.controller.runtime.guest import Guest
+from weightctl.controller.runtime.holding import Owner
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -57,13 +53,6 @@ T = TypeVar("T")
 
 ENTER_S = 60.0
 LEAVE_S = 30.0
-LIMIT_S = 3600.0
-"""For a call that nobody could cancel; callers have deadlines of their own."""
-LOOK_LIMIT_S = 60.0
-"""The same for a call that every pass waits for."""
-_LOOKS = ("observe", "inventory", "capacity", "report")
-HELD_S = 1.0
-"""A turn that holds the loop for longer is complained of."""
 METHODS = (
     "__aenter__",
     "__aexit__",
@@ -77,7 +66,6 @@ METHODS = (
     "capacity",
     "map_path",
 )
-_log = logging.getLogger(__name__)
 
 
 def complaint_of(tier: Tier) -> str:
@@ -98,12 +86,13 @@ class BorderedTier:
     background ends that task and not the controller's.
     """
 
-    def __init__(self, inner: Tier, profile: TierProfile, clock: Clock) -> None:
+    def __init__(
+        self, inner: Tier, profile: TierProfile, clock: Clock, *, owner: Owner | None = None
+    ) -> None:
         self.profile = profile
-        self.complaint = ""
-        self._told: dict[str, str] = {}
+        owner = owner or Owner(name=profile.name, plugin=profile.kind)
+        self._guest = Guest(profile, clock, owner)
         self._inner = inner
-        self._clock = clock
         self._host: asyncio.Task[None] | None = None
         self._entered = asyncio.Event()
         self._leave = asyncio.Event()
@@ -124,16 +113,16 @@ class BorderedTier:
             entered.cancel()
         if not self._host.done() and not self._entered.is_set():
             self._host.cancel()
-            raise self._error("entering", f"no answer within {ENTER_S:g} s")
+            raise self._guest.error("entering", f"no answer within {ENTER_S:g} s")
         if self._host.done():
             self._host.result()
         return self
 
     async def _live(self) -> None:
-        await self.driven("entering", self._inner.__aenter__)
+        await self._guest.driven("entering", self._inner.__aenter__)
         self._entered.set()
         await self._leave.wait()
-        await self.driven("leaving", lambda: self._inner.__aexit__(None, None, None))
+        await self._guest.driven("leaving", lambda: self._inner.__aexit__(None, None, None))
 
     async def __aexit__(self, *exc_info: object) -> None:
         host, self._host = self._host, None
@@ -143,16 +132,22 @@ class BorderedTier:
         with anyio.CancelScope(shield=True):
             done, _ = await asyncio.wait({host}, timeout=LEAVE_S)
             if not done:
-                self._complain("leaving", f"no end within {LEAVE_S:g} s")
+                self._guest.complain("leaving", f"no end within {LEAVE_S:g} s")
                 host.cancel()
                 done, _ = await asyncio.wait({host}, timeout=LEAVE_S)
         if done and not host.cancelled() and (error := host.exception()) is not None:
-            self._complain("leaving", shown(error))
+            self._guest.complain("leaving", shown(error))
 
-    def _check(self) -> None:
-        """Raises TransientError when the plugin has ended by itself."""
+    def _check(self, name: str) -> None:
+        """Raises TransientError when the plugin has ended by itself, or is left alone."""
         if self._host is not None and self._host.done():
-            raise self._error("every call", "what it ran in the background ended it")
+            raise self._guest.error("every call", "what it ran in the background ended it")
+        self._guest.admit(name)
+
+    @property
+    def complaint(self) -> str:
+        """What the plugin did last that no tier may do; empty when there is nothing."""
+        return self._guest.complaint
 
     # --- looking ----------------------------------------------------------------------------------
 
@@ -162,7 +157,7 @@ class BorderedTier:
             answer = await self._call(
                 "observe", lambda: self._inner.observe(members, detail=detail)
             )
-            return self._right("observe", lambda: seen_in(answer))
+            return self._guest.right("observe", lambda: seen_in(answer))
         except WeightctlError as error:
             problem = "; ".join(filter(None, (error.what, error.why)))
             return unknown_observation(len(members), problem)
@@ -173,45 +168,47 @@ class BorderedTier:
         try:
             return await listed_in(answer)
         except Exception as error:  # noqa: BLE001 - the mapping is foreign code too
-            raise self._error("inventory", shown(error)) from None
+            raise self._guest.error("inventory", shown(error)) from None
 
     async def capacity(self) -> TierCapacity:
         """As the port."""
         answer = await self._call("capacity", self._inner.capacity)
-        return self._right("capacity", lambda: capacity_in(answer))
+        return self._guest.right("capacity", lambda: capacity_in(answer))
 
     def map_path(self, member: Member) -> str | None:
         """As the port; None for what is no path."""
-        self._check()
+        self._check("map_path")
         try:
-            path = self._inner.map_path(member)
+            path = self._guest.asked("map_path", lambda: self._inner.map_path(member))
         except Exception as error:
-            raise self._error("map_path", shown(error)) from error
+            raise self._guest.error("map_path", shown(error)) from error
         return path if isinstance(path, str) else None
 
     def remark(self) -> str:
         """As `ports.Remarking`; empty for a plugin that has nothing of the kind."""
         try:
             remark = getattr(self._inner, "remark", None)
-            return shown(remark()) if callable(remark) else ""
+            return shown(self._guest.asked("remark", remark)) if callable(remark) else ""
         except Exception as error:  # noqa: BLE001 - foreign code
-            self._complain("remark", shown(error))
+            self._guest.complain("remark", shown(error))
             return ""
 
     @property
     def numbers(self) -> Sequence[str]:
         """As `ports.Reporting`; empty for a plugin that reports nothing."""
         try:
-            return names_in(getattr(self._inner, "numbers", ()))
+            return self._guest.asked(
+                "numbers", lambda: names_in(getattr(self._inner, "numbers", ()))
+            )
         except Exception as error:  # noqa: BLE001 - foreign code
-            self._complain("numbers", shown(error))
+            self._guest.complain("numbers", shown(error))
             return ()
 
     async def report(self) -> MediumReport:
         """As `ports.Reporting`; only for a plugin with `numbers`."""
         inner = cast("Reporting", self._inner)
         answer = await self._call("report", inner.report)
-        return self._right("report", lambda: report_in(answer, self.numbers))
+        return self._guest.right("report", lambda: report_in(answer, self.numbers))
 
     # --- batches ----------------------------------------------------------------------------------
 
@@ -245,7 +242,7 @@ class BorderedTier:
         self, name: str, asked: int, call: Callable[[], Awaitable[object]]
     ) -> Sequence[Outcome]:
         answer = await self._call(name, call)
-        return self._right(name, lambda: outcomes_in(answer, asked))
+        return self._guest.right(name, lambda: outcomes_in(answer, asked))
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -255,108 +252,46 @@ class BorderedTier:
 
     @asynccontextmanager
     async def _open(self, member: Member) -> AsyncIterator[RangedReader]:
-        self._check()
+        self._check("open")
         try:
-            opened = self._inner.open(member)
+            opened = self._guest.asked("open", lambda: self._inner.open(member))
         except WeightctlError:
             raise
         except Exception as error:
-            raise self._error("open", shown(error)) from error
-        reader = await self.driven("open", opened.__aenter__)
+            raise self._guest.error("open", shown(error)) from error
+        reader = await self._guest.driven("open", opened.__aenter__)
         try:
-            yield cast("RangedReader", _BorderedReader(self, reader))
+            yield cast("RangedReader", _BorderedReader(self._guest, reader))
         except BaseException as error:
             told = (type(error), error, error.__traceback__)
-            await self.driven("closing", lambda: opened.__aexit__(*told))
+            await self._guest.driven("closing", lambda: opened.__aexit__(*told))
             raise
         else:
-            await self.driven("closing", lambda: opened.__aexit__(None, None, None))
+            await self._guest.driven("closing", lambda: opened.__aexit__(None, None, None))
 
     # --- the border -------------------------------------------------------------------------------
 
     async def _call(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
-        self._check()
-        return await self.driven(name, call)
-
-    async def driven(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
-        """Its answer, of whatever type.  Raises weightctl's errors only."""
-        try:
-            return await Turns(
-                call(),
-                clock=self._clock,
-                limit_s=LOOK_LIMIT_S if name in _LOOKS else LIMIT_S,
-                held=lambda seconds: self._held(name, seconds),
-                left=lambda: self._complain(name, "it goes on although it was cancelled"),
-            )
-        except InvariantViolationError as error:  # ours would end the process; this is the plugin's
-            raise self._error(name, shown(error)) from error
-        except WeightctlError as error:
-            raise _bounded(error) from error.__cause__
-        except OverdueError as error:
-            raise self._unknown(name, "no end, and it cannot be cancelled") from error
-        except SelfCancelledError as error:
-            raise self._unknown(name, "it cancelled itself") from error
-        except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
-            raise
-        except BaseException as error:  # even SystemExit is only this tier's fault
-            raise self._unknown(name, f"untranslated {shown(error)}") from error
-
-    def _held(self, name: str, seconds: float) -> None:
-        if seconds > HELD_S:
-            self._complain(name, f"it held up the event loop for {seconds:.1f} s")
-
-    def _right(self, name: str, made: Callable[[], T]) -> T:
-        try:
-            return made()
-        except BadAnswerError as error:
-            raise self._unknown(name, str(error)) from None
-
-    def _error(self, name: str, why: str) -> TransientError:
-        self._complain(name, why)
-        return TransientError(
-            f"{name} of tier {self.profile.name}",
-            f"{TransientError.reason}: {why}",
-            "tell the author of its plugin; `weightctl adapter check` shows it",
-        )
-
-    def _unknown(self, name: str, why: str) -> UnknownOutcomeError:
-        self._complain(name, why)
-        return UnknownOutcomeError(
-            f"{name} of tier {self.profile.name}",
-            f"{UnknownOutcomeError.reason}: {why}",
-            "tell the author of its plugin; `weightctl adapter check` shows it",
-        )
-
-    def _complain(self, name: str, why: str) -> None:
-        self.complaint = f"{name}: {why}"
-        if self._told.get(name) != why.partition(" for ")[0]:  # not once more every second
-            self._told[name] = why.partition(" for ")[0]
-            kind = self.profile.kind
-            _log.error("tier %s (plugin %s): %s", self.profile.name, kind, self.complaint)
+        self._check(name)
+        return await self._guest.driven(name, call)
 
 
 class _BorderedReader:
     """`ports.RangedReader` over a plugin's."""
 
-    def __init__(self, border: BorderedTier, inner: RangedReader) -> None:
-        self._border = border
+    def __init__(self, guest: Guest, inner: RangedReader) -> None:
+        self._guest = guest
         self._inner = inner
         try:
-            self.size_bytes = int(inner.size_bytes)
-            self.instance_id = str(inner.instance_id)
+            self.size_bytes = guest.asked("open", lambda: int(inner.size_bytes))
+            self.instance_id = guest.asked("open", lambda: str(inner.instance_id))
         except Exception as error:
-            raise border._error("open", f"no reader: {shown(error)}") from error  # noqa: SLF001
+            raise guest.error("open", f"no reader: {shown(error)}") from error
 
     async def read_into(self, offset: int, buffer: memoryview) -> None:
         """As the port."""
-        await self._border.driven("read_into", lambda: self._inner.read_into(offset, buffer))
+        await self._guest.driven("read_into", lambda: self._inner.read_into(offset, buffer))
 
     def fileno(self) -> int | None:
         """As the port."""
-        return self._inner.fileno()
-
-
-def _bounded(error: WeightctlError) -> WeightctlError:
-    """The same error with texts of a bounded length."""
-    error.what, error.why, error.todo = map(shown, (error.what, error.why, error.todo))
-    return error
+        return self._guest.asked("fileno", self._inner.fileno)

@@ -49,7 +49,6 @@ class Owner:
     """Where it was interrupted, and nobody has told of it yet."""
 
 
-NOBODY = Owner(name="")
 _owner: ContextVar[Owner | None] = ContextVar("owner", default=None)
 """Also of the tasks that the code begins: they copy the context."""
 

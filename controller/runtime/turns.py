@@ -11,7 +11,7 @@ import asyncio
 from asyncio import CancelledError
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from weightctl.controller.runtime.holding import NOBODY, running
+from weightctl.controller.runtime.holding import running
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
@@ -48,7 +48,7 @@ class Turns(Generic[T]):
         self,
         work: Awaitable[T],
         *,
-        owner: Owner = NOBODY,
+        owner: Owner,
         clock: Clock,
         limit_s: float,
         held: Callable[[float], None],

@@ -52,7 +52,7 @@ from weightctl.controller.ports import (
     StoreItem,
     Tier,
 )
-from weightctl.controller.runtime import border, turns
+from weightctl.controller.runtime import border, guest, turns
 from weightctl.controller.runtime.border import BorderedTier
 from weightctl.controller.runtime.controller import Controller
 from weightctl.controller.store.store import WeightMetadataStore
@@ -241,7 +241,7 @@ async def test_the_others_work_on_and_it_is_named(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(turns, "GRACE_S", 0.1)
-    monkeypatch.setattr(border, "LOOK_LIMIT_S", 0.5)
+    monkeypatch.setattr(guest, "LOOK_LIMIT_S", 0.5)
     async with running(tmp_path, broken("bad", KINDS[kind])) as found:
         await found.moves_to(Residency.COLD)
         for member in found.members:
@@ -279,7 +279,7 @@ async def test_entering_and_leaving_have_an_end(
     method: str, call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(turns, "GRACE_S", 0.05)
-    monkeypatch.setattr(border, "LIMIT_S", 0.3)
+    monkeypatch.setattr(guest, "LIMIT_S", 0.3)
     monkeypatch.setattr(border, "ENTER_S", 0.1)
     monkeypatch.setattr(border, "LEAVE_S", 0.1)
 
@@ -321,7 +321,7 @@ async def test_what_it_runs_in_the_background_ends_only_itself() -> None:
 
 
 async def test_who_holds_up_the_loop_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(border, "HELD_S", 0.0)
+    monkeypatch.setattr(guest, "HELD_S", 0.0)
 
     async def compute(*_: object) -> TierCapacity:
         end = time.process_time() + 0.01

@@ -107,8 +107,7 @@ async def test_what_cannot_be_interrupted_ends_the_process_by_name(ended: Ended)
     async def refuses() -> None:
         while not ended:
             try:
-                while not ended:
-                    pass
+                _spin(ended)
             except BaseException:  # noqa: BLE001 - that is its kind
                 continue
 
@@ -155,6 +154,11 @@ async def test_a_late_signal_finds_another_turn_and_does_nothing(ended: Ended) -
 
 async def _signalled() -> None:
     signal.raise_signal(holding.SIGNAL)
+
+
+def _spin(ended: Ended) -> None:
+    while not ended:
+        pass
 
 
 def _compute(seconds: float) -> None:

@@ -1,7 +1,8 @@
 """`weightctl run`: the reconcile loop until it is stopped.  Layer: cli.
 
 The first SIGTERM or Ctrl-C lets passes under way end within the drain time; a second one leaves at
-once; SIGHUP reads policy and limits again.  What it says goes to stderr, through logging.
+once; SIGHUP reads policy and limits again.  What it says goes to stderr, through logging.  A plugin
+that never gives its turn back is interrupted; one that cannot be ends the process, by name.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from weightctl.controller.cli.calling import run_async
 from weightctl.controller.cli.exit_codes import ExitCode
 from weightctl.controller.cli.settings import load_config
 from weightctl.controller.errors import WeightctlError
+from weightctl.controller.runtime.holding import last_words, watched
+from weightctl.controller.runtime.leftout import leave_out
 from weightctl.controller.runtime.supervisor import stop_on_signals
 from weightctl.controller.telemetry.logs import JsonFormatter, LineFormatter
 from weightctl.controller.wiring import exported_metrics, open_app, reload
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from weightctl.controller.api.app import App
     from weightctl.controller.cli.output import Console
     from weightctl.controller.config.loading import Config
+    from weightctl.controller.runtime.holding import Owner
 
 READY = "ready"
 """The last word of the line that says that requests are answered."""
@@ -48,6 +52,11 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 async def _run(args: argparse.Namespace, config: Config) -> None:
+    with watched(float(config.section("plugins")["turn_s"]), partial(_end, config.state_dir)):
+        await _serve(args, config)
+
+
+async def _serve(args: argparse.Namespace, config: Config) -> None:
     async with (
         open_app(config, loop=True) as app,
         exported_metrics(config, app),
@@ -66,6 +75,19 @@ async def _run(args: argparse.Namespace, config: Config) -> None:
             await controller.run_until_stopped()
             stopping.set()  # who waits over the socket is told before the process ends
         tasks.cancel_scope.cancel()
+
+
+def _end(state_dir: str, owner: Owner, stack: str) -> None:
+    """End the process although its main thread is not to be had; logging might wait for it."""
+    try:
+        left_out = f"the next start leaves it out: {leave_out(state_dir, owner, stack)}"
+    except OSError as error:
+        left_out = f"that could not be noted for the next start: {error}"
+    what = f"tier {owner.name} (plugin {owner.plugin}, {owner.package or 'of no package'})"
+    last_words(
+        f"{what}: it holds up the process and cannot be interrupted; {left_out}\n{stack}",
+        ExitCode.HELD_UP,
+    )
 
 
 def _leave_at_once() -> None:

@@ -1,0 +1,46 @@
+"""Plugins that no start uses until somebody has looked at them.  Layer: runtime.
+
+One that held up the process and could not be interrupted has ended it; used again, it would end the
+next one as well.  A note in the state directory says so.  It holds for that package in that version
+and only for as long as its file is there.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from weightctl.controller.runtime.holding import Owner
+
+FOLDER = "left-out"
+
+
+def leave_out(state_dir: str, owner: Owner, stack: str) -> Path:
+    """Note that the owner's code must not be used; the file.  Raises OSError."""
+    file = _file(state_dir, owner)
+    file.parent.mkdir(exist_ok=True)
+    note = {"plugin": owner.plugin, "package": owner.package, "stack": stack}
+    file.write_text(json.dumps(note, indent=1))
+    return file
+
+
+def why_left_out(state_dir: str, owner: Owner) -> str:
+    """Why the owner's code must not be used, and what to do; empty when it may."""
+    file = _file(state_dir, owner)
+    try:
+        note = json.loads(file.read_text())
+        if (note["plugin"], note["package"]) != (owner.plugin, owner.package):
+            return ""
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    return (
+        f"it held up the process, could not be interrupted and ended it ({file} says where);"
+        f" it is left out until {owner.package or 'its package'} has another version or that file"
+        " is removed"
+    )
+
+
+def _file(state_dir: str, owner: Owner) -> Path:
+    return Path(state_dir) / FOLDER / f"{owner.name}.json"

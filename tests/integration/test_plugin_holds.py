@@ -1,0 +1,128 @@
+"""A plugin that never gives its turn back, in a real `weightctl run`: the others work on."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.cli import IDENTITY, PATIENCE_S, Cli
+from weightctl.controller.cli.exit_codes import ExitCode
+from weightctl.controller.runtime.holding import Owner
+from weightctl.controller.runtime.leftout import leave_out, why_left_out
+
+TURN_S = 0.8
+_SOURCE = """
+import threading, time
+from weightctl.adapters.conformance.reference import ReferenceMedium, ReferenceTier
+
+class Tier(ReferenceTier):
+    def __init__(self, name, options, context):
+        super().__init__(name, ReferenceMedium())
+
+class Sleeps(Tier):
+    async def observe(self, members, *, detail=()):
+        time.sleep(3600)
+
+class Locks(Tier):
+    async def capacity(self):
+        threading.Lock().acquire() and threading.Event().wait()
+
+class Swallows(Tier):
+    async def observe(self, members, *, detail=()):
+        try: time.sleep(3600)
+        except BaseException: pass
+        return await super().observe(members, detail=detail)
+
+class Begins(Tier):
+    async def __aenter__(self):
+        import asyncio
+        self.task = asyncio.create_task(self.later())
+        return await super().__aenter__()
+    async def later(self):
+        import asyncio
+        await asyncio.sleep(0.01)
+        while True: pass
+
+class Refuses(Tier):
+    async def observe(self, members, *, detail=()):
+        while True:
+            try: time.sleep(3600)
+            except BaseException: pass
+"""
+KINDS = ("Sleeps", "Locks", "Swallows", "Begins", "Refuses")
+
+
+@pytest.fixture
+def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """All of them installed; the folder of their package's metadata."""
+    package = tmp_path / "plugins"
+    info = package / "holding_tiers-1.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: holding-tiers\nVersion: 1\n")
+    lines = [f"{kind.lower()} = holding_tiers:{kind}" for kind in KINDS]
+    (info / "entry_points.txt").write_text("\n".join(["[weightctl.tiers]", *lines, ""]))
+    (package / "holding_tiers.py").write_text(_SOURCE)
+    monkeypatch.setenv("PYTHONPATH", str(package))
+    return info
+
+
+def with_tiers(folder: Path, *kinds: str) -> Cli:
+    cli = Cli(folder, extra=f"[plugins]\nturn_s = {TURN_S}\n[observer]\ndeadline_s = {20 * TURN_S}")
+    cli.ready()
+    extra = "".join(f'\n[[tier]]\nname = "{kind}"\nkind = "{kind}"\n' for kind in kinds)
+    cli.config.write_text(cli.config.read_text() + extra)
+    return cli
+
+
+def problems(cli: Cli) -> dict[str, str]:
+    return {row["name"]: row["problem"] for row in cli.json("tiers")["items"]}
+
+
+def test_who_keeps_its_turn_is_interrupted_named_and_left_alone(
+    tmp_path: Path, plugins: Path
+) -> None:
+    del plugins
+    kinds = ("sleeps", "locks", "swallows", "begins")
+    cli = with_tiers(tmp_path, *kinds)
+    with cli.running():
+        assert cli.json("evict", IDENTITY, "--wait")["residency"] == "COLD"
+        assert cli.json("rehydrate", IDENTITY, "--wait")["residency"] == "HOT"
+        found = problems(cli)
+        for kind in kinds:
+            assert "it held up the event loop until it was interrupted at" in found[kind], kind
+            assert "holding_tiers.py:" in found[kind]
+        assert not found["memory"]
+        assert not found["local_disk"]
+        assert "tier sleeps" in cli.run("doctor", code=1).out
+    assert "Traceback" not in cli.log()
+
+
+def test_who_cannot_be_interrupted_ends_the_process_and_is_left_out_of_the_next(
+    tmp_path: Path, plugins: Path
+) -> None:
+    del plugins
+    cli = with_tiers(tmp_path, "refuses")
+    with cli.running() as child:
+        subprocess.run(cli.command("evict", IDENTITY), capture_output=True, check=False)
+        assert child.wait(PATIENCE_S) == ExitCode.HELD_UP, cli.log()
+    assert "tier refuses (plugin holding_tiers:Refuses, holding-tiers 1)" in cli.log()
+    assert "in observe" in cli.log()
+    with cli.running():
+        cli.wait(lambda: cli.json("get", IDENTITY)["residency"] == "COLD", cli.log)
+        found = problems(cli)["refuses"]
+        assert "it is left out until holding-tiers 1 has another version" in found
+        assert "left out" in cli.run("doctor", code=1).out
+
+
+def test_a_plugin_is_left_out_for_as_long_as_its_note_and_its_version_last(tmp_path: Path) -> None:
+    owner = Owner(name="bad", plugin="a:b", package="c 1")
+    assert not why_left_out(str(tmp_path), owner)
+    file = leave_out(str(tmp_path), owner, "stack")
+    assert "c 1 has another version" in why_left_out(str(tmp_path), owner)
+    assert not why_left_out(str(tmp_path), Owner(name="bad", plugin="a:b", package="c 2"))
+    assert not why_left_out(str(tmp_path), Owner(name="good", plugin="a:b", package="c 1"))
+    for damaged in ("", "[1]", "{}"):
+        file.write_text(damaged)
+        assert not why_left_out(str(tmp_path), owner)
+    file.unlink()
+    assert not why_left_out(str(tmp_path), owner)
