@@ -74,6 +74,12 @@ def source(tmp_path: Path) -> Path:
     return write_model(tmp_path / "model.safetensors", MODEL)
 
 
+def residency(beside: Sidecar) -> Residency:
+    record = beside.store.record(identity=IDENTITY)
+    assert record is not None
+    return record.residency
+
+
 async def a_payload(beside: Sidecar) -> str:
     return next(key for key in (await beside.members()).keys if "/payload/" in key)
 
@@ -146,7 +152,7 @@ async def test_what_mooncake_evicts_of_an_adopted_model_is_noticed_and_stays_rea
             return any(not real.entry(key)["values"] for key in kept)
 
         await to_thread.run_sync(until, "Mooncake evicts one of its members", pressed)
-        await beside.soon(lambda: beside.store.record(identity=IDENTITY).residency is not HOT)  # type: ignore[union-attr]
+        await beside.soon(lambda: residency(beside) is not HOT)
         assert (await beside.record()).availability is READY
         loaded = await beside.weights.load(IDENTITY, verify=True)
         assert contents(loaded.tensors) == MODEL
