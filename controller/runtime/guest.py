@@ -61,10 +61,8 @@ class Guest:
     async def driven(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
         """Its answer, of whatever type.  Raises weightctl's errors only."""
         try:
-            with running(self._owner):
-                work = call()
             return await Turns(
-                work,
+                call,
                 owner=self._owner,
                 clock=self._clock,
                 limit_s=LOOK_LIMIT_S if name in _LOOKS else LIMIT_S,

@@ -56,8 +56,14 @@ _owner: ContextVar[Owner | None] = ContextVar("owner", default=None)
 class _Now:
     """What runs at this moment; written by the loop's thread, read by the one that watches."""
 
-    turn = 0
-    inside: Owner | None = None
+    __slots__ = ("inside", "turn")
+
+    def __init__(self) -> None:
+        self.turn = 0
+        self.inside: Owner | None = None
+
+
+_now = _Now()
 
 
 class running:  # noqa: N801 - used as the context manager that it is
@@ -70,13 +76,13 @@ class running:  # noqa: N801 - used as the context manager that it is
 
     def __enter__(self) -> None:
         self._token = _owner.set(self._owner)
-        self._outer = _Now.inside
-        _Now.inside = self._owner
-        _Now.turn += 1
+        self._outer = _now.inside
+        _now.inside = self._owner
+        _now.turn += 1
 
     def __exit__(self, *_: object) -> None:
-        _Now.inside = self._outer
-        _Now.turn += 1
+        _now.inside = self._outer
+        _now.turn += 1
         _owner.reset(self._token)
 
 
@@ -126,7 +132,7 @@ class Watch:
 
     def _runs(self) -> tuple[object, ...]:
         """The same for as long as one turn goes on."""
-        return _Now.turn, self._beat.count, asyncio.current_task(self._loop)
+        return _now.turn, self._beat.count, asyncio.current_task(self._loop)
 
     def _watch(self) -> None:
         """In the thread that watches."""
@@ -137,7 +143,7 @@ class Watch:
                 looks, last, self._culprit = 0, now, None
                 continue
             looks += 1
-            owner = _Now.inside or self._culprit
+            owner = _now.inside or self._culprit
             if looks >= TICKS + TRIES and owner is not None:
                 self._end(owner, _stack_of_main())
                 return

@@ -37,7 +37,7 @@ class OverdueError(Exception):
 
 
 class Turns(Generic[T]):
-    """Awaits `work` of `owner` for at most `limit_s`, from its first wait on.
+    """Awaits what `begin` of `owner` gives, for at most `limit_s` from its first wait on.
 
     held: hears how long each turn took, in seconds.  left: hears that the work was cancelled, did
     not end within `GRACE_S` and is not driven any more.  A caller's deadline does not reach code
@@ -46,7 +46,7 @@ class Turns(Generic[T]):
 
     def __init__(
         self,
-        work: Awaitable[T],
+        begin: Callable[[], Awaitable[T]],
         *,
         owner: Owner,
         clock: Clock,
@@ -54,7 +54,7 @@ class Turns(Generic[T]):
         held: Callable[[float], None],
         left: Callable[[], None],
     ) -> None:
-        self._work = work
+        self._begin = begin
         self._owner = owner
         self._clock = clock
         self._limit_s = limit_s
@@ -65,8 +65,7 @@ class Turns(Generic[T]):
         """Cancellations of our own that the task has not been told were over."""
 
     def __await__(self) -> Generator[Any, Any, T]:
-        with running(self._owner):
-            inner: Any = self._work.__await__()
+        inner = _begun(self._begin)
         given: Any = None
         thrown: BaseException | None = None
         cancelled: BaseException | None = None
@@ -132,6 +131,11 @@ class Turns(Generic[T]):
 def _is_cancelled() -> bool:
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+def _begun(begin: Callable[[], Awaitable[T]]) -> Generator[Any, Any, T]:
+    """Nothing of it runs before the first turn."""
+    return (yield from begin().__await__())
 
 
 def _turn(inner: Generator[Any, Any, T], given: object, thrown: BaseException | None) -> object:

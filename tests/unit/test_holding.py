@@ -33,7 +33,7 @@ def watching(ended: Ended) -> Iterator[None]:
 
 async def driven(owner: Owner, work: Awaitable[object]) -> object:
     return await Turns(
-        work,
+        lambda: work,
         owner=owner,
         clock=SystemClock(),
         limit_s=60.0,
