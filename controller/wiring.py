@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
+from anyio import to_thread
 
 from weightctl.controller.api import surveys
 from weightctl.controller.api.app import App
@@ -34,7 +35,7 @@ from weightctl.controller.runtime.answers import shown
 from weightctl.controller.runtime.border import METHODS, BorderedTier
 from weightctl.controller.runtime.controller import Controller
 from weightctl.controller.runtime.holding import Owner, running
-from weightctl.controller.runtime.leftout import why_left_out
+from weightctl.controller.runtime.leftout import LeftOut
 from weightctl.controller.runtime.limits import TokenBucket
 from weightctl.controller.runtime.observer import ObserverOptions
 from weightctl.controller.runtime.settings import ExecutorOptions, ResyncOptions, RuntimeSettings
@@ -108,7 +109,8 @@ async def open_tiers(
         holder=holder,
     )
     plugins = plugin_points()
-    built = [_build(tier, plugins, context, seam) for tier in config.tiers]
+    left_out = await to_thread.run_sync(LeftOut, config.state_dir)
+    built = [_build(tier, plugins, context, left_out, seam) for tier in config.tiers]
     async with AsyncExitStack() as stack:
         entered: dict[str, Tier] = {}
 
@@ -141,6 +143,7 @@ def _build(
     tier: TierConfig,
     plugins: dict[str, list[EntryPoint]],
     context: TierContext,
+    left_out: LeftOut,
     seam: Callable[[Tier], Tier],
 ) -> Tier:
     if tier.kind not in plugins:
@@ -156,8 +159,8 @@ def _build(
         raise ConfigError(f"tier {tier.name}", f"{ConfigError.reason}: {why}", todo)
     unknown = TierProfile(name=tier.name, kind=tier.kind, hot=False)
     owner = _owner(tier.name, point)
-    if left_out := why_left_out(context.state_dir, owner):
-        return _silent(unknown, f"plugin {point.value}: {left_out}")
+    if why := left_out.why(owner):
+        return _silent(unknown, f"plugin {point.value}: {why}")
     try:
         with running(owner):
             factory = cast("TierFactory", point.load())

@@ -19,28 +19,35 @@ FOLDER = "left-out"
 
 def leave_out(state_dir: str, owner: Owner, stack: str) -> Path:
     """Note that the owner's code must not be used; the file.  Raises OSError."""
-    file = _file(state_dir, owner)
+    file = Path(state_dir, FOLDER, f"{owner.name}.json")
     file.parent.mkdir(exist_ok=True)
     note = {"plugin": owner.plugin, "package": owner.package, "stack": stack}
     file.write_text(json.dumps(note, indent=1))
     return file
 
 
-def why_left_out(state_dir: str, owner: Owner) -> str:
-    """Why the owner's code must not be used, and what to do; empty when it may."""
-    file = _file(state_dir, owner)
+class LeftOut:
+    """The notes of a state directory.  Reads files."""
+
+    def __init__(self, state_dir: str) -> None:
+        self._notes = {file: _read(file) for file in Path(state_dir, FOLDER).glob("*.json")}
+
+    def why(self, owner: Owner) -> str:
+        """Why the owner's code must not be used, and what to do; empty when it may."""
+        for file, code in self._notes.items():
+            if file.stem == owner.name and code == (owner.plugin, owner.package):
+                return (
+                    f"it held up the process, could not be interrupted and ended it ({file} says"
+                    f" where); it is left out until {owner.package or 'its package'} has another"
+                    " version or that file is removed"
+                )
+        return ""
+
+
+def _read(file: Path) -> tuple[object, object]:
+    """Which code it names; none where the file is damaged."""
     try:
         note = json.loads(file.read_text())
-        if (note["plugin"], note["package"]) != (owner.plugin, owner.package):
-            return ""
+        return note["plugin"], note["package"]
     except (OSError, ValueError, KeyError, TypeError):
-        return ""
-    return (
-        f"it held up the process, could not be interrupted and ended it ({file} says where);"
-        f" it is left out until {owner.package or 'its package'} has another version or that file"
-        " is removed"
-    )
-
-
-def _file(state_dir: str, owner: Owner) -> Path:
-    return Path(state_dir) / FOLDER / f"{owner.name}.json"
+        return None, None

@@ -1,6 +1,7 @@
 """A plugin that never gives its turn back, in a real `weightctl run`: the others work on."""
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from tests.support.cli import IDENTITY, PATIENCE_S, Cli
 from weightctl.controller.cli.exit_codes import ExitCode
 from weightctl.controller.runtime.holding import Owner
-from weightctl.controller.runtime.leftout import leave_out, why_left_out
+from weightctl.controller.runtime.leftout import LeftOut, leave_out
 
 TURN_S = 0.8
 _SOURCE = """
@@ -116,13 +117,13 @@ def test_who_cannot_be_interrupted_ends_the_process_and_is_left_out_of_the_next(
 
 def test_a_plugin_is_left_out_for_as_long_as_its_note_and_its_version_last(tmp_path: Path) -> None:
     owner = Owner(name="bad", plugin="a:b", package="c 1")
-    assert not why_left_out(str(tmp_path), owner)
+    assert not LeftOut(str(tmp_path)).why(owner)
     file = leave_out(str(tmp_path), owner, "stack")
-    assert "c 1 has another version" in why_left_out(str(tmp_path), owner)
-    assert not why_left_out(str(tmp_path), Owner(name="bad", plugin="a:b", package="c 2"))
-    assert not why_left_out(str(tmp_path), Owner(name="good", plugin="a:b", package="c 1"))
+    assert "c 1 has another version" in LeftOut(str(tmp_path)).why(owner)
+    assert not LeftOut(str(tmp_path)).why(replace(owner, package="c 2"))
+    assert not LeftOut(str(tmp_path)).why(replace(owner, name="good"))
     for damaged in ("", "[1]", "{}"):
         file.write_text(damaged)
-        assert not why_left_out(str(tmp_path), owner)
+        assert not LeftOut(str(tmp_path)).why(owner)
     file.unlink()
-    assert not why_left_out(str(tmp_path), owner)
+    assert not LeftOut(str(tmp_path)).why(owner)
