@@ -7,8 +7,7 @@ when its bandwidth is charged.  The wrapped tier does its work the way it always
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, TypeVar
 
 from weightctl.controller.errors import (
     BusyError,
@@ -21,26 +20,15 @@ from weightctl.controller.errors import (
     TransientError,
     UnknownOutcomeError,
 )
+from weightctl.controller.runtime.forwarding import ForwardingTier
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-    from contextlib import AbstractAsyncContextManager
+    from collections.abc import Awaitable, Callable
 
-    from weightctl.controller.core.observation import Member, Members, TierObservation
-    from weightctl.controller.core.tiers import TierCapacity, TierProfile
     from weightctl.controller.failpoints.points import Failpoints
-    from weightctl.controller.ports import (
-        DropItem,
-        Fence,
-        InventoryItem,
-        Limiter,
-        MediumReport,
-        Outcome,
-        RangedReader,
-        Reporting,
-        StoreItem,
-        Tier,
-    )
+    from weightctl.controller.ports import Limiter, Tier
+
+T = TypeVar("T")
 
 _WHAT = "a failpoint"
 
@@ -64,106 +52,31 @@ def error_of(word: str) -> ReconcileError:
     return kinds[word](_WHAT)
 
 
-class FailpointTier:
+class FailpointTier(ForwardingTier):
     """`ports.Tier` over another tier."""
 
     def __init__(self, inner: Tier, points: Failpoints) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._points = points
         self._name = f"tier.{inner.profile.name}"
-
-    @property
-    def profile(self) -> TierProfile:
-        """As the wrapped tier's."""
-        return self._inner.profile
-
-    def remark(self) -> str:
-        """As the wrapped tier's (`ports.Remarking`)."""
-        remark = getattr(self._inner, "remark", None)
-        return str(remark()) if callable(remark) else ""
-
-    @property
-    def numbers(self) -> Sequence[str]:
-        """As the wrapped tier's (`ports.Reporting`)."""
-        return tuple(getattr(self._inner, "numbers", ()))
-
-    async def report(self) -> MediumReport:
-        """As the wrapped tier's."""
-        return await cast("Reporting", self._inner).report()
-
-    async def __aenter__(self) -> Self:
-        """Ready the wrapped tier."""
-        await self._inner.__aenter__()
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        """Release the wrapped tier."""
-        await self._inner.__aexit__(*exc_info)
 
     def _reach(self, place: str) -> None:
         failure = self._points.reach(f"{self._name}.{place}")
         if failure:
             raise error_of(failure)
 
-    @contextmanager
-    def _around(self, call: str) -> Iterator[None]:
+    async def around(self, call: str, run: Callable[[], Awaitable[T]]) -> T:
+        """Pass the failpoint before it and the one after it; a report has none."""
+        if call == "report":
+            return await run()
         self._reach(f"{call}.before")
-        yield
+        answer = await run()
         self._reach(f"{call}.after")
+        return answer
 
-    async def observe(self, members: Members, *, detail: Sequence[int] = ()) -> TierObservation:
-        """As the port."""
-        with self._around("observe"):
-            return await self._inner.observe(members, detail=detail)
-
-    async def store(
-        self, batch: Sequence[StoreItem], fence: Fence, *, limit: Limiter | None = None
-    ) -> Sequence[Outcome]:
-        """As the port."""
-        with self._around("store"):
-            return await self._inner.store(batch, fence, limit=_Pieces(self._reach, limit))
-
-    async def verify(
-        self, batch: Sequence[Member], *, limit: Limiter | None = None
-    ) -> Sequence[Outcome]:
-        """As the port."""
-        with self._around("verify"):
-            return await self._inner.verify(batch, limit=_Pieces(self._reach, limit))
-
-    async def drop(self, batch: Sequence[DropItem], fence: Fence) -> Sequence[Outcome]:
-        """As the port."""
-        with self._around("drop"):
-            return await self._inner.drop(batch, fence)
-
-    async def quarantine(self, batch: Sequence[DropItem], fence: Fence) -> Sequence[Outcome]:
-        """As the port."""
-        with self._around("quarantine"):
-            return await self._inner.quarantine(batch, fence)
-
-    def open(self, member: Member) -> AbstractAsyncContextManager[RangedReader]:
-        """As the port."""
-        return self._open(member)
-
-    @asynccontextmanager
-    async def _open(self, member: Member) -> AsyncIterator[RangedReader]:
-        self._reach("open.before")
-        async with self._inner.open(member) as reader:
-            self._reach("open.after")
-            yield reader
-
-    async def inventory(self, group_id: str | None = None) -> Mapping[str, Sequence[InventoryItem]]:
-        """As the port."""
-        with self._around("inventory"):
-            return await self._inner.inventory(group_id)
-
-    async def capacity(self) -> TierCapacity:
-        """As the port."""
-        with self._around("capacity"):
-            return await self._inner.capacity()
-
-    def map_path(self, member: Member) -> str | None:
-        """As the port."""
-        return self._inner.map_path(member)
+    def limited(self, limit: Limiter | None) -> Limiter:
+        """Each piece that is charged is a failpoint."""
+        return _Pieces(self._reach, limit)
 
 
 class _Pieces:

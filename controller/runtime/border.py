@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Self, TypeVar, cast
 import anyio
 
 from weightctl.controller.core.observation import unknown_observation
-from weightctl.controller.errors import (
-    WeightctlError,
-)
+from weightctl.controller.errors import WeightctlError
 from weightctl.controller.runtime.answers import (
     capacity_in,
     listed_in,
@@ -26,6 +24,7 @@ from weightctl.controller.runtime.answers import (
     seen_in,
     shown,
 )
+from weightctl.controller.runtime.forwarding import ForwardingTier
 from weightctl.controller.runtime.guest import Guest
 from weightctl.controller.runtime.holding import Owner
 
@@ -37,19 +36,15 @@ if TYPE_CHECKING:
     from weightctl.controller.core.tiers import TierCapacity, TierProfile
     from weightctl.controller.ports import (
         Clock,
-        DropItem,
-        Fence,
         InventoryItem,
-        Limiter,
         MediumReport,
         Outcome,
         RangedReader,
-        Reporting,
-        StoreItem,
         Tier,
     )
 
 T = TypeVar("T")
+Item = TypeVar("Item")
 
 ENTER_S = 60.0
 LEAVE_S = 30.0
@@ -79,7 +74,7 @@ def remark_of(tier: Tier) -> str:
     return str(remark()) if callable(remark) else ""
 
 
-class BorderedTier:
+class BorderedTier(ForwardingTier):
     """`ports.Tier` over a plugin's.
 
     The plugin is entered and left in a task of its own, so that an error of what it runs in the
@@ -89,10 +84,10 @@ class BorderedTier:
     def __init__(
         self, inner: Tier, profile: TierProfile, clock: Clock, *, owner: Owner | None = None
     ) -> None:
-        self.profile = profile
+        super().__init__(inner)
+        self._profile = profile
         owner = owner or Owner(name=profile.name, plugin=profile.kind)
         self._guest = Guest(profile, clock, owner)
-        self._inner = inner
         self._host: asyncio.Task[None] | None = None
         self._entered = asyncio.Event()
         self._leave = asyncio.Event()
@@ -144,6 +139,16 @@ class BorderedTier:
             raise self._guest.error("every call", "what it ran in the background ended it")
         self._guest.admit(name)
 
+    async def around(self, call: str, run: Callable[[], Awaitable[T]]) -> T:
+        """Turn by turn, unless the plugin has ended or is left alone."""
+        self._check(call)
+        return await self._guest.driven(call, run)
+
+    @property
+    def profile(self) -> TierProfile:
+        """As the plugin had it when it was built."""
+        return self._profile
+
     @property
     def complaint(self) -> str:
         """What the plugin did last that no tier may do; empty when there is nothing."""
@@ -154,9 +159,7 @@ class BorderedTier:
     async def observe(self, members: Members, *, detail: Sequence[int] = ()) -> TierObservation:
         """As the port: never raises; what is no answer leaves everything UNKNOWN."""
         try:
-            answer = await self._call(
-                "observe", lambda: self._inner.observe(members, detail=detail)
-            )
+            answer = await super().observe(members, detail=detail)
             return self._guest.right("observe", lambda: seen_in(answer))
         except WeightctlError as error:
             problem = "; ".join(filter(None, (error.what, error.why)))
@@ -164,7 +167,7 @@ class BorderedTier:
 
     async def inventory(self, group_id: str | None = None) -> Mapping[str, Sequence[InventoryItem]]:
         """As the port."""
-        answer = await self._call("inventory", lambda: self._inner.inventory(group_id))
+        answer = await super().inventory(group_id)
         try:
             return await listed_in(answer)
         except Exception as error:  # noqa: BLE001 - the mapping is foreign code too
@@ -172,14 +175,14 @@ class BorderedTier:
 
     async def capacity(self) -> TierCapacity:
         """As the port."""
-        answer = await self._call("capacity", self._inner.capacity)
+        answer = await super().capacity()
         return self._guest.right("capacity", lambda: capacity_in(answer))
 
     def map_path(self, member: Member) -> str | None:
         """As the port; None for what is no path."""
         self._check("map_path")
         try:
-            path = self._guest.asked("map_path", lambda: self._inner.map_path(member))
+            path = self._guest.asked("map_path", lambda: super(BorderedTier, self).map_path(member))
         except Exception as error:
             raise self._guest.error("map_path", shown(error)) from error
         return path if isinstance(path, str) else None
@@ -187,8 +190,7 @@ class BorderedTier:
     def remark(self) -> str:
         """As `ports.Remarking`; empty for a plugin that has nothing of the kind."""
         try:
-            remark = getattr(self._inner, "remark", None)
-            return shown(self._guest.asked("remark", remark)) if callable(remark) else ""
+            return shown(self._guest.asked("remark", super().remark))
         except Exception as error:  # noqa: BLE001 - foreign code
             self._guest.complain("remark", shown(error))
             return ""
@@ -206,43 +208,18 @@ class BorderedTier:
 
     async def report(self) -> MediumReport:
         """As `ports.Reporting`; only for a plugin with `numbers`."""
-        inner = cast("Reporting", self._inner)
-        answer = await self._call("report", inner.report)
+        answer = await super().report()
         return self._guest.right("report", lambda: report_in(answer, self.numbers))
 
-    # --- batches ----------------------------------------------------------------------------------
-
-    async def store(
-        self, batch: Sequence[StoreItem], fence: Fence, *, limit: Limiter | None = None
+    async def around_batch(
+        self,
+        call: str,
+        batch: Sequence[Item],
+        run: Callable[[Sequence[Item]], Awaitable[Sequence[Outcome]]],
     ) -> Sequence[Outcome]:
-        """As the port."""
-        return await self._batch(
-            "store", len(batch), lambda: self._inner.store(batch, fence, limit=limit)
-        )
-
-    async def drop(self, batch: Sequence[DropItem], fence: Fence) -> Sequence[Outcome]:
-        """As the port."""
-        return await self._batch("drop", len(batch), lambda: self._inner.drop(batch, fence))
-
-    async def quarantine(self, batch: Sequence[DropItem], fence: Fence) -> Sequence[Outcome]:
-        """As the port."""
-        return await self._batch(
-            "quarantine", len(batch), lambda: self._inner.quarantine(batch, fence)
-        )
-
-    async def verify(
-        self, batch: Sequence[Member], *, limit: Limiter | None = None
-    ) -> Sequence[Outcome]:
-        """As the port."""
-        return await self._batch(
-            "verify", len(batch), lambda: self._inner.verify(batch, limit=limit)
-        )
-
-    async def _batch(
-        self, name: str, asked: int, call: Callable[[], Awaitable[object]]
-    ) -> Sequence[Outcome]:
-        answer = await self._call(name, call)
-        return self._guest.right(name, lambda: outcomes_in(answer, asked))
+        """No outcome but one of ours, and at most one more than asked."""
+        answer = await super().around_batch(call, batch, run)
+        return self._guest.right(call, lambda: outcomes_in(answer, len(batch)))
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -269,12 +246,6 @@ class BorderedTier:
         else:
             await self._guest.driven("closing", lambda: opened.__aexit__(None, None, None))
 
-    # --- the border -------------------------------------------------------------------------------
-
-    async def _call(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
-        self._check(name)
-        return await self._guest.driven(name, call)
-
 
 class _BorderedReader:
     """`ports.RangedReader` over a plugin's."""
@@ -290,6 +261,7 @@ class _BorderedReader:
 
     async def read_into(self, offset: int, buffer: memoryview) -> None:
         """As the port."""
+        self._guest.admit("read_into")
         await self._guest.driven("read_into", lambda: self._inner.read_into(offset, buffer))
 
     def fileno(self) -> int | None:
