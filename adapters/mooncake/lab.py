@@ -236,6 +236,8 @@ class Cluster:
     def freeze(self) -> None:
         """SIGSTOP: the Master's connections stay and nothing is answered."""
         self._signal(signal.SIGSTOP)
+        if self.process is not None:  # until then a thread of it may still answer
+            os.waitid(os.P_PID, self.process.pid, os.WSTOPPED)
 
     def thaw(self) -> None:
         """Undo `freeze`."""

@@ -16,8 +16,8 @@ class FakeHarness(MooncakeHarness):
     """A Master that is away refuses at once: a deadline is waited for only where it hangs."""
 
     def __init__(self, imitated: FakeMooncake, kind: str, folder: Path) -> None:
-        super().__init__(imitated, kind, folder, **QUICK)
         self._imitated = imitated
+        super().__init__(imitated, kind, folder, **QUICK)
 
     def take_away(self) -> None:
         self._imitated.take_away()

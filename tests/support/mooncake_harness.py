@@ -118,6 +118,7 @@ class MooncakeHarness(TierHarness):
         self.medium = medium
         self._kind = kind
         self._options = connection_options(medium, **changes)
+        self.bring_back()  # what a case that failed has left
         medium.empty()
 
     def tier(self, *, capacity_bytes: int | None = None, read_only: bool = False) -> Tier:
@@ -159,3 +160,10 @@ class MooncakeHarness(TierHarness):
         book = self.folder / "tiers"
         files = sorted(one.name for one in book.iterdir()) if book.exists() else []
         return (keys, json.loads(self.medium.get(path))["data"] if asked else {}, files)
+
+
+class RealHarness(MooncakeHarness):
+    """Over a real Master: one that is away is frozen, and each call then waits for a deadline."""
+
+    def __init__(self, real: Medium, kind: str, folder: Path) -> None:
+        super().__init__(real, kind, folder, deadline_s=self.hasty_s)

@@ -22,6 +22,12 @@ from weightctl.adapters.mooncake.lab import (
     why_not,
 )
 
+# A frozen Master must not lose its hosts, and what a dead client began must go soon.
+SUITE_FLAGS = (
+    "--client_ttl=120",
+    "--put_start_discard_timeout_sec=2",
+    "--put_start_release_timeout_sec=4",
+)
 needs_wheel = pytest.mark.mooncake
 _why_not = cache(why_not)
 
@@ -42,6 +48,7 @@ __all__ = [
     "CLUSTER_ID",
     "LEASE_TTL_S",
     "MIB",
+    "SUITE_FLAGS",
     "Cluster",
     "Pair",
     "cluster",
