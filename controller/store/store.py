@@ -14,41 +14,39 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from weightctl.controller.core import leases as lease_rules
-from weightctl.controller.core import lifecycle, operations, queries, starts
+from weightctl.controller.core import lifecycle
 from weightctl.controller.core.adoption import prepare_adoption
-from weightctl.controller.core.identity import DEFAULT_TENANT, Identity, payload_group_id
-from weightctl.controller.core.records import LIST_LIMIT_DEFAULT, Availability
+from weightctl.controller.core.identity import Identity, payload_group_id
+from weightctl.controller.core.records import Availability
 from weightctl.controller.errors import FencedError, InvariantViolationError, WeightError
 from weightctl.controller.ports import Fence
 from weightctl.controller.store.arguments import typed
 from weightctl.controller.store.connection import Connect, connect
 from weightctl.controller.store.damage import DamageBook, verdicts_removal
 from weightctl.controller.store.directory import Directory, removal_of
-from weightctl.controller.store.engine import LEASE, METADATA, OPERATION, Engine
+from weightctl.controller.store.engine import METADATA, Engine
 from weightctl.controller.store.evidence import EvidenceBook, TierEpochs
 from weightctl.controller.store.gate import CapabilityGate
 from weightctl.controller.store.imports import ImportSigns
+from weightctl.controller.store.lease_requests import LeaseRequests
 from weightctl.controller.store.object_table import ObjectTable
 from weightctl.controller.store.objects import PlainObjects
 from weightctl.controller.store.opening import OpenDirectory, open_directory
+from weightctl.controller.store.operation_requests import OperationRequests
+from weightctl.controller.store.reads import Reads
 from weightctl.controller.store.snapshots import Snapshots
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import AsyncIterator, Callable, Hashable, Iterator
+    from collections.abc import AsyncIterator, Callable
 
     from weightctl.controller.core.adoption import Adoption
     from weightctl.controller.core.group import GroupSnapshot
-    from weightctl.controller.core.mutations import LeaseMutation, MetadataMutation
+    from weightctl.controller.core.mutations import MetadataMutation
     from weightctl.controller.core.records import (
         ManifestReference,
         Residency,
-        ResidencyOperation,
-        RevisionLease,
         RevisionMetadata,
-        RevisionPage,
-        RevisionView,
         Snapshot,
     )
     from weightctl.controller.core.state import WeightState
@@ -56,13 +54,12 @@ if TYPE_CHECKING:
     from weightctl.controller.store.archive import Archive
 
 
-class WeightMetadataStore:
+class WeightMetadataStore(Reads, LeaseRequests, OperationRequests):
     """The authority over revisions, leases and operations of one state directory."""
 
     def __init__(self, opened: OpenDirectory, engine: Engine, *, clock: Clock) -> None:
         self._opened = opened
-        self._engine = engine
-        self._clock = clock
+        super().__init__(engine, clock)
         self._imports = ImportSigns(clock)
         table = ObjectTable(opened.reader, opened.last_group_number)
         self.directory = Directory(engine, opened.reader, table, self._imports)
@@ -260,224 +257,6 @@ class WeightMetadataStore:
         """Seconds since the writer was last heard of, or since this store was opened."""
         return self._imports.idle_s(identity)
 
-    # --- reads ------------------------------------------------------------------------------------
-
-    @typed
-    async def get(self, *, identity: Identity) -> RevisionView:
-        """GetWeightRevision (CONTRACT 2.6)."""
-        return queries.get_revision(
-            self._engine.state, identity=identity, now_ms=self._clock.wall_ms()
-        )
-
-    @typed
-    async def list_revisions(
-        self,
-        *,
-        namespace: str,
-        resource_id: str,
-        tenant_id: str = DEFAULT_TENANT,
-        page_token: str = "",
-        limit: int = LIST_LIMIT_DEFAULT,
-    ) -> RevisionPage:
-        """ListWeightRevisions (CONTRACT 2.6)."""
-        return queries.list_revisions(
-            self._engine.state,
-            namespace=namespace,
-            resource_id=resource_id,
-            tenant_id=tenant_id,
-            page_token=page_token,
-            limit=limit,
-            now_ms=self._clock.wall_ms(),
-        )
-
-    @typed
-    async def query_operation(
-        self, *, operation_id: int, tenant_id: str = DEFAULT_TENANT
-    ) -> ResidencyOperation:
-        """QueryOperation (CONTRACT 3.13); finished operations stay queryable."""
-        return queries.query_operation(
-            self._engine.state, operation_id=operation_id, tenant_id=tenant_id
-        )
-
-    def records(self) -> Iterator[RevisionMetadata]:
-        """Every record as it is now, tombstones too; safe to keep across awaits."""
-        return iter(tuple(self._engine.state.metadata.values()))
-
-    @typed
-    def record(self, *, identity: Identity) -> RevisionMetadata | None:
-        """One record as it is now; None for an unknown identity."""
-        return self._engine.state.metadata.get(identity)
-
-    @typed
-    def leases(self, *, identity: Identity) -> tuple[RevisionLease, ...]:
-        """The live leases of a revision, empty for an unknown one."""
-        return tuple(self._engine.state.active_leases(identity, self._clock.wall_ms()))
-
-    @typed
-    def lease(self, *, lease_id: int) -> RevisionLease | None:
-        """One lease, live or not; None for an unknown id."""
-        return self._engine.state.leases.get(lease_id)
-
-    @typed
-    def operation(self, *, identity: Identity) -> ResidencyOperation | None:
-        """The operation that a revision runs now, None when idle or unknown."""
-        record = self._engine.state.metadata.get(identity)
-        return None if record is None else self._engine.state.current_operation(record)
-
-    @typed
-    def subscribe(self, callback: Callable[[Identity], None]) -> Callable[[], None]:
-        """Call `callback(identity)` after each publication, a hint; returns how to stop it."""
-        return self._engine.subscribe(callback)
-
-    # --- leases -----------------------------------------------------------------------------------
-
-    @typed
-    async def acquire_lease(
-        self, *, identity: Identity, expected_metadata_generation: int, holder: str, ttl_ms: int
-    ) -> RevisionLease:
-        """AcquireWeightRevisionLease (CONTRACT 3.5)."""
-        return await self._engine.mutate(
-            identity,
-            partial(
-                lease_rules.prepare_acquire,
-                identity=identity,
-                expected_metadata_generation=expected_metadata_generation,
-                holder=holder,
-                ttl_ms=ttl_ms,
-            ),
-            LEASE,
-        )
-
-    @typed
-    async def renew_lease(
-        self, *, lease_id: int, ttl_ms: int, tenant_id: str = DEFAULT_TENANT
-    ) -> RevisionLease:
-        """Renew (CONTRACT 3.6); never shortens."""
-        return await self._engine.mutate(
-            self._lease_key(lease_id),
-            partial(
-                lease_rules.prepare_renew,
-                lease_id=lease_id,
-                ttl_ms=ttl_ms,
-                tenant_id=tenant_id,
-            ),
-            LEASE,
-        )
-
-    @typed
-    async def release_lease(self, *, lease_id: int, tenant_id: str = DEFAULT_TENANT) -> None:
-        """Release (CONTRACT 3.7); an unknown id is a success."""
-        await self._engine.mutate(
-            self._lease_key(lease_id),
-            partial(_prepare_release, lease_id=lease_id, tenant_id=tenant_id),
-            LEASE,
-        )
-
-    @typed
-    async def expire_leases(self, *, identity: Identity | None = None) -> tuple[RevisionLease, ...]:
-        """Erase the leases that are dead now, of one revision or of all; gives those erased.
-
-        A renewal that comes first wins (CONTRACT 4.6).
-        """
-        return await self._engine.expire(identity)
-
-    def _lease_key(self, lease_id: int) -> Hashable:
-        lease = self._engine.state.leases.get(lease_id)
-        return ("lease", lease_id) if lease is None else lease.identity
-
-    # --- operations -------------------------------------------------------------------------------
-
-    @typed
-    async def start_residency_operation(
-        self,
-        *,
-        identity: Identity,
-        expected_metadata_generation: int,
-        target_residency: Residency,
-        member_count: int,
-    ) -> ResidencyOperation:
-        """StartWeightResidencyOperation (CONTRACT 3.9); `member_count` was observed just now."""
-        return await self._engine.mutate(
-            identity,
-            partial(
-                starts.prepare_start,
-                identity=identity,
-                expected_metadata_generation=expected_metadata_generation,
-                target_residency=target_residency,
-                member_count=member_count,
-            ),
-            OPERATION,
-        )
-
-    @typed
-    async def start_repair(
-        self,
-        *,
-        identity: Identity,
-        expected_metadata_generation: int,
-        target_residency: Residency,
-        member_count: int,
-        copies_short: bool = False,
-    ) -> ResidencyOperation:
-        """Start REPAIRING a DEGRADED revision, or one with fewer copies than its policy asks."""
-        return await self._engine.mutate(
-            identity,
-            partial(
-                starts.prepare_repair,
-                identity=identity,
-                expected_metadata_generation=expected_metadata_generation,
-                target_residency=target_residency,
-                member_count=member_count,
-                copies_short=copies_short,
-            ),
-            OPERATION,
-        )
-
-    @typed
-    async def update_progress(
-        self,
-        *,
-        operation_id: int,
-        processed_members: int,
-        total_members: int,
-        cursor: str,
-        availability: Availability,
-        residency: Residency,
-    ) -> ResidencyOperation:
-        """UpdateOperationProgress (CONTRACT 3.10) with what was observed."""
-        return await self._engine.mutate(
-            self._operation_key(operation_id),
-            partial(
-                operations.prepare_progress,
-                operation_id=operation_id,
-                processed_members=processed_members,
-                total_members=total_members,
-                cursor=cursor,
-                availability=availability,
-                residency=residency,
-            ),
-            OPERATION,
-        )
-
-    @typed
-    async def finish_operation(
-        self, *, operation_id: int, observed_residency: Residency
-    ) -> ResidencyOperation:
-        """FinishOperation (CONTRACT 3.11); the caller has observed the whole group there."""
-        return await self._engine.mutate(
-            self._operation_key(operation_id),
-            partial(
-                operations.prepare_finish,
-                operation_id=operation_id,
-                observed_residency=observed_residency,
-            ),
-            OPERATION,
-        )
-
-    def _operation_key(self, operation_id: int) -> Hashable:
-        operation = self._engine.state.operations.get(operation_id)
-        return ("operation", operation_id) if operation is None else operation.identity
-
     # --- deletion, observation --------------------------------------------------------------------
 
     @typed
@@ -567,10 +346,3 @@ def _kept(record: RevisionMetadata | None) -> RevisionMetadata:
     if record is None:
         raise InvariantViolationError("an upsert left no record")
     return record
-
-
-def _prepare_release(
-    state: WeightState, *, lease_id: int, tenant_id: str, now_ms: int
-) -> LeaseMutation:
-    del now_ms  # a lease may be released dead or alive
-    return lease_rules.prepare_release(state, lease_id=lease_id, tenant_id=tenant_id)

@@ -65,8 +65,8 @@ READS_WITHOUT_ARGUMENTS = {"records", "export_snapshot"}
 
 def methods() -> Iterator[tuple[str, inspect.Signature]]:
     """Every public method of the store but how it is opened."""
-    for name, value in vars(WeightMetadataStore).items():
-        if inspect.isfunction(value) and not name.startswith("_"):
+    for name, value in inspect.getmembers(WeightMetadataStore, inspect.isfunction):
+        if not name.startswith("_"):
             yield name, inspect.signature(value)
 
 
