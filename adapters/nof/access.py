@@ -25,7 +25,11 @@ from weightctl.adapters.nof.opening import (
 )
 from weightctl.adapters.nof.paths import path_problem
 from weightctl.adapters.nof.writer import read_catalog
-from weightctl.adapters.shared.markers import read_remembered, settle_remembered, write_remembered
+from weightctl.adapters.shared.remembering import (
+    read_remembered,
+    settle_remembered,
+    write_remembered,
+)
 from weightctl.adapters.shared.translate import error_from_os
 from weightctl.controller.errors import BusyError, ConfigError, TerminalError, TransientError
 from weightctl.controller.ports import NOT_SET_UP, SET_UP_BY_USE

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
 
@@ -19,7 +20,8 @@ from weightctl.adapters.nof.access import DeviceOptions
 from weightctl.adapters.nof.device import Ticket, instance_id
 from weightctl.adapters.nof.index_engine import IndexEngine
 from weightctl.adapters.nof.pieces import Span, groups
-from weightctl.adapters.nof.transfers import CLEANUP_S, bring_in, digest_stored, read_stored
+from weightctl.adapters.nof.reader import Reader
+from weightctl.adapters.nof.transfers import CLEANUP_S, bring_in, digest_stored
 from weightctl.adapters.shared.ownership import tell_adopted
 from weightctl.adapters.shared.translate import outcome_from_error
 from weightctl.adapters.shared.workers import EngineSpec, WorkerLimits, WorkerPool
@@ -61,6 +63,7 @@ _KEYS_MAX = 65_536
 """Keys of one observe request; bounds the time that packing it takes on the loop."""
 _PACKAGE = "weightctl.adapters.nof"
 _NO_BUFFER = 4096
+_CLOSING_S = 5.0
 
 
 def nof_profile(name: str) -> TierProfile:
@@ -134,7 +137,7 @@ class NofTier:
 
     async def __aexit__(self, *exc_info: object) -> None:
         """Close the device in order where it answers, and end every worker."""
-        with anyio.move_on_after(CLEANUP_S, shield=True), suppress(ReconcileError):
+        with anyio.move_on_after(_CLOSING_S, shield=True), suppress(ReconcileError):
             await self._index.call(IndexEngine.close)  # else the next opening has to prove more
         await self._pools.aclose()
 
@@ -279,28 +282,8 @@ class NofTier:
                 "verify it; it is quarantined and repaired from another tier",
             )
         with self._pinned([name]):
-            yield _Reader(self, superblock, replica)
-
-    async def read_into(
-        self, superblock: Superblock, replica: Replica, offset: int, buffer: memoryview
-    ) -> None:
-        """Fill the buffer from a replica that is there afterwards, too: its bytes were right."""
-        if offset < 0 or offset + len(buffer) > replica.size_bytes:
-            raise TransientError(
-                f"bytes {offset}+{len(buffer)} of {replica.key!r} cannot be read",
-                f"it has {replica.size_bytes} bytes",
-                "observe again",
-            )
-        if not buffer:
-            return
-        span = Span(replica.serial, replica.size_bytes, replica.extents)
-        async with self._data.lease() as lease:
-            await read_stored(lease, superblock, span, offset, buffer)
-        (alive,) = await self._ask(IndexEngine.alive, [replica.serial])
-        if not alive:
-            raise TransientError(
-                f"{replica.key!r} cannot be read", "it was dropped meanwhile", "observe again"
-            )
+            lives = partial(self._ask, IndexEngine.alive, [replica.serial])
+            yield Reader(superblock, replica, pool=self._data, lives=lives)
 
     async def verify(
         self, batch: Sequence[Member], *, limit: Limiter | None = None
@@ -377,25 +360,6 @@ class NofTier:
     ) -> R:
         superblock = await self._opened()
         return await self._index.call(method, superblock.uuid, *args, **kwargs)
-
-
-class _Reader:
-    """An open replica."""
-
-    def __init__(self, tier: NofTier, superblock: Superblock, replica: Replica) -> None:
-        self._tier = tier
-        self._superblock = superblock
-        self._replica = replica
-        self.size_bytes = replica.size_bytes
-        self.instance_id = instance_id(superblock.uuid, replica.serial)
-
-    async def read_into(self, offset: int, buffer: memoryview) -> None:
-        """Fill `buffer` wholly from byte `offset`.  Raises a ReconcileError."""
-        await self._tier.read_into(self._superblock, self._replica, offset, buffer)
-
-    def fileno(self) -> int | None:
-        """None: reads of the device may hang."""
-        return None
 
 
 def _judged(member: Member, replica: Replica, name: str, got: bytes) -> Outcome:

@@ -1,7 +1,6 @@
 """The marker of a tier's root: which medium this is.  Layer: adapters, shared; blocking.
 
-Owns `weightctl-tier.json` (format version, uuid, kind, owner) and, in the controller's state
-directory, the uuid that a persistent tier had when it was first used.  Invariant: nothing under a
+Owns `weightctl-tier.json` (format version, uuid, kind, owner).  Invariant: nothing under a
 root is read or changed unless that root, held open by descriptor, carries the expected marker; an
 unmounted folder, a swapped medium or a removed root is therefore `MediumError` (UNKNOWN) and never
 "empty", and that of another store is `ForeignMediumError`.  A root is given a marker only when it
@@ -24,11 +23,17 @@ from weightctl.adapters.shared.files import (
     locked,
     make_path,
     read_small,
-    sync_folder,
     write_new,
     write_small,
 )
 from weightctl.adapters.shared.ownership import is_foreign, refuse_foreign
+from weightctl.adapters.shared.remembering import (
+    UUID,
+    read_remembered,
+    refuse_second_name,
+    settle_remembered,
+    write_remembered,
+)
 from weightctl.controller.errors import ConfigError, TransientError
 from weightctl.controller.ports import NOT_SET_UP, SET_UP_BY_USE
 
@@ -39,7 +44,6 @@ MARKER_FILE = "weightctl-tier.json"
 FORMAT = 1
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_UUID = re.compile(r"[0-9A-Za-z-]{1,64}")
 _NOT_CONTENT = re.compile(re.escape(MARKER_FILE) + r"\..+|lost\+found")
 """Left by somebody who was killed while beginning the root; part of a new file system."""
 _ROOT_FLAGS = FOLDER_FLAGS & ~os.O_NOFOLLOW  # the root itself may be reached by a link
@@ -332,7 +336,7 @@ def _read_marker(root_fd: int, root: Path) -> Marker | None:
             kind=str(content["kind"]),
             owner=str(content.get("owner", "")),
         )
-        if not _UUID.fullmatch(marker.uuid) or not _UUID.fullmatch(marker.owner or "none"):
+        if not UUID.fullmatch(marker.uuid) or not UUID.fullmatch(marker.owner or "none"):
             raise ValueError(marker)
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         raise ConfigError(
@@ -347,57 +351,3 @@ def _read_marker(root_fd: int, root: Path) -> Marker | None:
             "use a newer weightctl",
         )
     return marker
-
-
-def read_remembered(path: Path | None) -> str:
-    """The uuid kept in a file of the state directory, empty when there is no such file.
-
-    Raises OSError, ValueError for a file that is emptied or damaged: what it said is not known, so
-    nothing may be begun anew in its place.
-    """
-    if path is None:
-        return ""
-    try:
-        uuid = path.read_text(encoding="ascii").strip()
-    except FileNotFoundError:
-        return ""
-    if not _UUID.fullmatch(uuid):
-        raise ValueError(f"it holds {uuid[:80]!r}, which is no uuid")
-    return uuid
-
-
-def settle_remembered(path: Path) -> None:
-    """Bring the name of a file that is there to the medium, whoever wrote it.  Raises OSError."""
-    sync_folder(path.parent)
-
-
-def refuse_second_name(path: Path, uuid: str) -> None:
-    """Raise ConfigError when another tier of this state directory has that medium.  OSError.
-
-    One copy of a replica would count as two, and a repair to two copies would do nothing.
-    """
-    for other in sorted(path.parent.glob(f"*{path.suffix}")):
-        if other != path and other.read_bytes().strip() == uuid.encode():
-            raise ConfigError(
-                f"the tier {path.stem!r} lies where the tier {other.stem!r} does (medium {uuid})",
-                "one copy of a replica would count as two",
-                f"give it a place of its own; if {other.stem!r} was renamed, remove {other}",
-            )
-
-
-def write_remembered(path: Path, uuid: str, *, alone: bool = False) -> None:
-    """Keep the uuid of a medium, durably.  Raises OSError.
-
-    alone: raise ConfigError, as `refuse_second_name`, also where two tiers begin at once.
-    """
-    make_path(path.parent, durable=True)
-    folder_fd = os.open(path.parent, _ROOT_FLAGS)
-    try:
-        if alone:
-            with locked(folder_fd):
-                refuse_second_name(path, uuid)
-                write_small(folder_fd, path.name, uuid.encode("ascii"), durable=True)
-            return
-        write_small(folder_fd, path.name, uuid.encode("ascii"), durable=True)
-    finally:
-        os.close(folder_fd)

@@ -35,7 +35,7 @@ from weightctl.adapters.nof.records import (
     unpack,
 )
 from weightctl.adapters.nof.writer import IndexWriter, load_catalog
-from weightctl.adapters.shared import fencing, markers
+from weightctl.adapters.shared import fencing, markers, remembering
 from weightctl.adapters.shared.files import SMALL_BYTES_MAX
 from weightctl.adapters.shared.folders import text_of
 from weightctl.controller.errors import ConfigError, FencedError, TerminalError, TransientError
@@ -64,7 +64,7 @@ def _marker_seeds() -> list[bytes]:
 
 
 def _parse_remembered(raw: bytes) -> str:
-    return markers.read_remembered(scratch.written("tier.uuid", raw))
+    return remembering.read_remembered(scratch.written("tier.uuid", raw))
 
 
 def _check_remembered(value: str, raw: bytes) -> None:

@@ -17,12 +17,12 @@ from typing import TypeVar
 
 from anyio import Lock, to_thread
 
-from weightctl.adapters.shared.markers import (
+from weightctl.adapters.shared.ownership import is_foreign, refuse_foreign, tell_adopted
+from weightctl.adapters.shared.remembering import (
     read_remembered,
     refuse_second_name,
     write_remembered,
 )
-from weightctl.adapters.shared.ownership import is_foreign, refuse_foreign, tell_adopted
 from weightctl.adapters.shared.translate import error_from_os
 from weightctl.controller.errors import (
     ConfigError,
