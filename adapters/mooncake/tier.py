@@ -235,34 +235,59 @@ class MooncakeTier:
         So it proves the bytes of the object, and that a replica of this kind is complete.  Takes
         Mooncake's lease on what it reads.
         """
-        return [await self._verify_one(member, limit) for member in batch]
+        try:
+            before = await self._instances(batch)
+            read = [await self._read_back(one, before[one.key], limit) for one in batch]
+            after = await self._instances(batch)
+        except ReconcileError as error:
+            return [outcome_from_error(error)] * len(batch)
+        return [
+            got if not isinstance(got, bytes) else await self._judged(one, got, before, after)
+            for one, got in zip(batch, read, strict=True)
+        ]
 
-    async def _verify_one(self, member: Member, limit: Limiter | None) -> Outcome:
-        connection = self._connection
+    async def _read_back(
+        self, member: Member, instance_id: str | None, limit: Limiter | None
+    ) -> bytes | Outcome:
+        """The digest of what is read, or why nothing was."""
         if self._storing.is_written(member):
             return Busy(detail="it is being written by this process")
+        if instance_id is None:
+            return Conflict(detail="no complete replica is there")
         try:
-            before = await self._instance(member)
-            if before is None:
-                return Conflict(detail="no complete replica is there")
-            got = await digest_of(connection, member.key, member.size_bytes, limit)
-            if await self._instance(member) != before:
-                return Retry(detail="its copies changed while it was read")
-            if got != member.sha256:
-                return Corrupt(expected=member.sha256, got=got, instance_id=before)
-            instance_id = await self._storing.recognise(member) or before
+            return await digest_of(self._connection, member.key, member.size_bytes, limit)
+        except ReconcileError as error:
+            return outcome_from_error(error, expected_sha256=member.sha256)
+
+    async def _judged(
+        self,
+        member: Member,
+        got: bytes,
+        before: Mapping[str, str | None],
+        after: Mapping[str, str | None],
+    ) -> Outcome:
+        instance_id = before[member.key]
+        if instance_id is None or after[member.key] != instance_id:
+            return Retry(detail="its copies changed while it was read")
+        if got != member.sha256:
+            return Corrupt(expected=member.sha256, got=got, instance_id=instance_id)
+        try:
+            instance_id = await self._storing.recognise(member) or instance_id
         except ReconcileError as error:
             return outcome_from_error(error, expected_sha256=member.sha256)
         return Done(instance_id=instance_id, moved_bytes=member.size_bytes)
 
-    async def _instance(self, member: Member) -> str | None:
-        entries, _ = await self._connection.entries([member.key])
-        entry = entries.get(member.key)
-        if state_of(entry, self._kind, member.size_bytes) is not MemberState.COMPLETE:
+    async def _instances(self, members: Sequence[Member]) -> dict[str, str | None]:
+        """By key the copies that are there, None for none.  Raises TransientError."""
+        entries, _ = await self._connection.entries([member.key for member in members])
+        found: dict[str, str | None] = {}
+        for member in members:
+            entry = entries.get(member.key)
             if entry is None:
                 raise TransientError(f"object {member.key}", "the Master did not answer for it")
-            return None
-        return self.instance_of(member.key, entry or {})
+            there = state_of(entry, self._kind, member.size_bytes) is MemberState.COMPLETE
+            found[member.key] = self.instance_of(member.key, entry) if there else None
+        return found
 
     @asynccontextmanager
     async def open(self, member: Member) -> AsyncIterator[Reader]:
@@ -270,7 +295,8 @@ class MooncakeTier:
         connection, key = self._connection, member.key
         connection.reading[key] += 1
         try:
-            instance = None if self._storing.is_written(member) else await self._instance(member)
+            found = await self._instances([member])
+            instance = None if self._storing.is_written(member) else found[key]
             if instance is None:
                 raise TransientError(
                     f"object {key} in tier {self.profile.name}",
