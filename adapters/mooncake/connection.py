@@ -19,6 +19,7 @@ from anyio import to_thread
 
 from weightctl.adapters.mooncake.admin import Admin
 from weightctl.adapters.mooncake.book import Book
+from weightctl.adapters.mooncake.claim import Claim, DisownedError
 from weightctl.adapters.mooncake.codes import Meaning, meaning_of, told
 from weightctl.adapters.mooncake.engine import Engine
 from weightctl.adapters.mooncake.replicas import MEMORY, is_there, replicas_of
@@ -48,6 +49,8 @@ MARKER_PREFIX = "weightctl-epoch/"
 _LOCAL_BUFFER_BYTES = 32 * 1024 * 1024
 _LEASES_KEPT = 100_000
 _REVOKE_S = 5.0
+_TRIES = 3
+"""Looks that begin an epoch or take the cluster in between."""
 
 
 class ForgottenError(TransientError):
@@ -75,9 +78,11 @@ class Connection:
         """Keys whose put was begun and could not be taken back yet."""
         self._renewing = anyio.Lock()
         self._entering = anyio.Lock()
+        self._claim = Claim(self)
         self._entered = 0
         self._turn = 0
         self._view = ""
+        self._shown = ""
         self._stack = AsyncExitStack()
         self._owner: WorkerPool
         self._readers: WorkerPool
@@ -92,6 +97,7 @@ class Connection:
             self._entered += 1
 
     async def _open(self) -> None:
+        self._claim, self._shown = Claim(self), ""
         async with AsyncExitStack() as stack:
             await to_thread.run_sync(self.book.open)
             stack.push_async_callback(to_thread.run_sync, self.book.close)
@@ -99,6 +105,9 @@ class Connection:
             # What a client put, only the same client can drop: one owner, never killed lightly.
             self._owner = await stack.enter_async_context(self._pool("owner", 1))
             self._readers = await stack.enter_async_context(self._pool("reader", READERS))
+            if self.options.adopt:
+                with suppress(ReconcileError):  # a Master that is away is asked again
+                    await self._claim.take()
             self._stack = stack.pop_all()
 
     async def leave(self) -> None:
@@ -207,12 +216,16 @@ class Connection:
 
         Raises TransientError when there is no answer of one epoch for all keys.
         """
-        try:
-            return await self._scan(keys, take)
-        except ForgottenError:
-            if self.context.read_only:
-                raise
-        await self._begin_epoch()
+        for _ in range(_TRIES):
+            try:
+                return await self._scan(keys, take)
+            except DisownedError:
+                continue
+            except ForgottenError:
+                if self.context.read_only:
+                    raise
+            with suppress(DisownedError):
+                await self._begin_epoch()
         return await self._scan(keys, take)
 
     async def entries(self, keys: Sequence[str]) -> tuple[dict[str, Entry], str]:
@@ -261,6 +274,8 @@ class Connection:
         return await to_thread.run_sync(call, abandon_on_cancel=True)
 
     async def _scan(self, keys: Sequence[str], take: Take) -> str:
+        if not self._claim.held:
+            await self._claim.take()
         if len(keys) <= QUERY_KEYS:
             return await self._threaded(lambda: self._scan_at_once(keys, take))
         before = await self._threaded(self._health)
@@ -285,14 +300,15 @@ class Connection:
             self._ask(health, keys[start : start + QUERY_KEYS], start, take)
 
     def _ask(self, health: Health, keys: Sequence[str], start: int, take: Take) -> None:
-        marker = f"{MARKER_PREFIX}{self.book.epoch}"
-        if not self.book.epoch:
+        token = self.book.epoch or self._shown_epoch(health)
+        marker = f"{MARKER_PREFIX}{token}"
+        if not token:
             raise ForgottenError(
                 f"cluster {self.options.cluster}",
                 f"{NOT_SET_UP}: {self.book.path}",
                 SET_UP_BY_USE,
             )
-        entries = self.admin.query(health, [marker, *keys])
+        entries = self.admin.query(health, [marker, *self._claim.keys, *keys])
         entry = entries.get(marker)
         if not is_there(entry) or not replicas_of(entry or {}, MEMORY):
             raise ForgottenError(
@@ -301,7 +317,20 @@ class Connection:
                 " restarted, or the marker's host was",
                 "nothing is dropped until what it holds has settled",
             )
+        self._claim.check(entries)
         take(start, keys, entries)
+
+    def _shown_epoch(self, health: Health) -> str:
+        """The epoch that another process has begun, for a dry run that has no book; empty for none.
+
+        It acts on nothing, so that it need not know of earlier epochs.
+        """
+        if self.context.read_only and not self._shown:
+            keys = [key for key in self.admin.all_keys(health) if key.startswith(MARKER_PREFIX)]
+            entries = self.admin.query(health, keys) if keys else {}
+            there = sorted(key for key in keys if replicas_of(entries.get(key) or {}, MEMORY))
+            self._shown = there[-1].removeprefix(MARKER_PREFIX) if there else ""
+        return self._shown
 
     def _epoch_of(self, before: Health, after: Health) -> str:
         if before != after:
@@ -310,7 +339,7 @@ class Connection:
                 f"while it was asked, {before} became {after}",
                 "it is asked again",
             )
-        return f"{self.book.epoch}:{before.view}"
+        return f"{self.book.epoch or self._shown}:{before.view}"
 
     # --- the epoch ---
 
@@ -321,7 +350,7 @@ class Connection:
                 await self._scan([], lambda *_: None)
                 return
             old, token = self.book.epoch, self.context.entropy.token(8)
-            await self._put_marker(f"{MARKER_PREFIX}{token}")
+            await self.put_small(f"{MARKER_PREFIX}{token}")
             await to_thread.run_sync(self.book.set_epoch, token)
             self.standing.begins_epoch()
             if old:
@@ -329,7 +358,8 @@ class Connection:
                     async with self.owner() as (worker, _):
                         await worker.call(Engine.remove, [f"{MARKER_PREFIX}{old}"])
 
-    async def _put_marker(self, key: str) -> None:
+    async def put_small(self, key: str) -> None:
+        """Put an object of one byte that stays in memory.  Raises ReconcileError."""
         async with self.owner() as (worker, _):
             code = await worker.call(Engine.begin, key, 1, key, data_type=0, segment="")
             if code == 0:
@@ -339,7 +369,7 @@ class Connection:
                 code = await worker.call(Engine.end, key)
         if code != 0:
             raise TransientError(
-                f"the marker of an epoch could not be put into cluster {self.options.cluster}",
+                f"{key} could not be put into cluster {self.options.cluster}",
                 told(code),
                 "let at least one host with free memory be up; it is tried again",
             )

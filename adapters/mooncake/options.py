@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from weightctl.adapters.shared.options import TierOptions
+from weightctl.adapters.shared.ownership import ADOPT
 from weightctl.controller.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ _CLUSTER = re.compile(r"[A-Za-z0-9_\-]{1,64}")
 _OPTIONS = (
     "admin", "master", "cluster", "metadata", "protocol", "devices", "hostname", "segments",
     "deadline_s", "transfer_s", "lease_ttl_s", "patience_s", "appear_s", "parking_bytes",
-    "capacity_bytes",
+    "capacity_bytes", ADOPT,
 )  # fmt: skip
 
 
@@ -55,6 +56,8 @@ class ConnectionOptions:
     """How long a store waits for a replica that Mooncake makes by itself."""
     parking_bytes: int = 256 * MIB
     """Size of the passing segment through which replicas of an earlier client are dropped."""
+    adopt: bool = False
+    """Take the cluster over from another store, once."""
     library: str = "mooncake.store"
 
 
@@ -95,6 +98,7 @@ def parse(name: str, kind: str, options: Mapping[str, object]) -> MooncakeOption
         patience_s=given.seconds("patience_s", 0.001),
         appear_s=given.seconds("appear_s", 30.0),
         parking_bytes=given.size_bytes("parking_bytes") or 256 * MIB,
+        adopt=given.flag(ADOPT),
     )
     size = given.size_bytes("capacity_bytes")
     if kind in {"mooncake-local-disk", "mooncake-disk"} and size is None:

@@ -20,6 +20,7 @@ from weightctl.adapters.mooncake.standing import NUMBERS
 from weightctl.adapters.mooncake.storing import Storing
 from weightctl.adapters.mooncake.strays import strays
 from weightctl.adapters.mooncake.transfers import Reader, digest_of
+from weightctl.adapters.shared.ownership import ForeignMediumError
 from weightctl.adapters.shared.translate import outcome_from_error
 from weightctl.controller.core.observation import (
     MemberState,
@@ -129,7 +130,10 @@ class MooncakeTier:
         try:
             epoch = await self._connection.scan(members.keys, take)
         except ReconcileError as error:
-            return unknown_observation(count, f"{error.why or error.what}")
+            told = (
+                f"{error.what}: {error.why}" if isinstance(error, ForeignMediumError) else error.why
+            )
+            return unknown_observation(count, told or error.what)
         for index in self._storing.written(members):
             if states[index] in (MemberState.ABSENT, MemberState.COMPLETE):
                 states[index] = MemberState.PARTIAL
@@ -329,8 +333,8 @@ class MooncakeTier:
         if not batch:
             return []
         try:
-            await self._admit(fence)
             entries, _ = await self._connection.entries([item.member.key for item in batch])
+            await self._admit(fence)
         except ReconcileError as error:
             return [outcome_from_error(error)] * len(batch)
         return [

@@ -9,7 +9,7 @@ from typing import Protocol, Self
 
 import pytest
 
-from weightctl.adapters.conformance.suite.harness import TierHarness
+from weightctl.adapters.conformance.suite.harness import OTHERS, TierHarness
 from weightctl.adapters.conformance.suite.material import context
 from weightctl.adapters.mooncake.connection import shared
 from weightctl.adapters.mooncake.options import ConnectionOptions, MooncakeOptions
@@ -25,6 +25,7 @@ from weightctl.controller.ports import (
     RangedReader,
     StoreItem,
     Tier,
+    TierContext,
 )
 
 CAPACITY_BYTES = 1024**3
@@ -126,17 +127,24 @@ class MooncakeHarness(TierHarness):
             pytest.skip("the room is the hosts', not the tier's")
         return self._opened(self._options, read_only=read_only)
 
+    def tier_of(self, holder: str, *, adopt: bool = False, read_only: bool = False) -> Tier:
+        folder = self.folder / OTHERS / (holder or "nobody")
+        opened = context(folder, read_only=read_only, holder=holder)
+        return self._made_in(replace(self._options, adopt=adopt), opened)
+
     def hasty_tier(self) -> Tier:
         return self._opened(replace(self._options, deadline_s=self.hasty_s), read_only=False)
 
     def _opened(self, connection: ConnectionOptions, *, read_only: bool) -> Tier:
+        return self._made_in(connection, context(self.folder, read_only=read_only))
+
+    def _made_in(self, connection: ConnectionOptions, opened: TierContext) -> Tier:
         memory = self._kind == "mooncake-memory"
         options = MooncakeOptions(
             kind=self._kind,
             connection=connection,
             capacity_bytes=None if memory else CAPACITY_BYTES,
         )
-        opened = context(self.folder, read_only=read_only)
         tier = MooncakeTier(self.name, options, shared(connection, opened))
         return tier if memory else DeletingTier(tier)
 

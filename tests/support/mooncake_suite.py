@@ -3,6 +3,8 @@
 No object has zero bytes; keys that cannot be queried are refused; nothing can be quarantined.
 """
 
+from dataclasses import replace
+
 import pytest
 from anyio import to_thread
 
@@ -92,6 +94,22 @@ class MooncakeSuite(TierSuite):
         items = [await drop_item(tier, member) for member in members]
         assert kinds(await tier.verify(members)) == ["Done"] * 60
         assert kinds(await tier.drop(items, fence())) == ["Done"] * 60
+
+    async def test_an_adopted_medium_belongs_to_the_new_store_for_good(
+        self, harness: TierHarness
+    ) -> None:
+        """The new store names instances anew: what they were called is in the old one's book."""
+        async with harness.tier() as tier:
+            member = await store_one(tier, "payload", b"content")
+        async with harness.tier_of("store-b", adopt=True) as other:
+            assert await read_all(other, member) == b"content"
+            assert kinds(await other.verify([member])) == ["Done"]
+        async with harness.tier() as tier:
+            assert await states(tier, member) == [MemberState.UNKNOWN]
+        async with harness.tier_of("store-b") as other:
+            assert await states(other, member) == [MemberState.COMPLETE]
+            item = replace(await drop_item(other, member), whole=True)
+            assert kinds(await other.drop([item], fence())) == ["Done"]
 
     async def test_a_quarantined_replica_is_out_of_sight_and_kept(self, tier: Tier) -> None:
         """Cannot be done: the replica stays as it is, and the reason is told."""
