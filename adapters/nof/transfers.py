@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from weightctl.adapters.shared.workers import WorkerLease, WorkerPool
     from weightctl.controller.ports import Limiter, Outcome, RangedReader, StoreItem
 
-CLEANUP_S = 5.0
+CLEANUP_S = 1.0
 """How long a cancelled call waits for what it leaves behind to be tidied."""
 _COPY_ON_LOOP_BYTES_MAX = 256 * 1024
 _READ_BYTES = PIECE_BYTES // 2

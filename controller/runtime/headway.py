@@ -3,7 +3,8 @@
 The whole way that is left to do has a length that each effective step makes smaller.  Work that was
 answered as done and made it no smaller (a tier that flaps, forgets, or did not do what it said) is
 a setback: the next pass over that revision waits, longer with each one.  Only a new goal, or a
-distance that was never reached before, ends that; attempts, answers and time do not.
+distance that was never reached before, ends that; attempts, answers and time do not.  Where
+something hides a part of the way, doing just the same once more is a setback.
 """
 
 import zlib
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 
 from weightctl.controller.core.backoff import Backoff
 from weightctl.controller.core.identity import Identity
-from weightctl.controller.core.plan import Plan, Reason, StepKind
+from weightctl.controller.core.plan import Plan, Reason, Step, StepKind
 from weightctl.controller.core.records import Availability, RevisionMetadata
 from weightctl.controller.ports import Clock
 
@@ -61,6 +62,9 @@ class _Entry:
     """What the last look saw; None where something hid a part of it."""
     bound: int | None = None
     """Not to be exceeded by the next look that sees all of the way."""
+    done: int | None = None
+    """The digest of what was carried out since the last look; None where nothing was."""
+    planned: int = 0
     setbacks: int = 0
     resume_s: float = float("-inf")
 
@@ -83,18 +87,29 @@ class Headway:
             return 0.0
         return max(entry.resume_s - self._clock.monotonic_s(), 0.0)
 
-    def look(self, record: RevisionMetadata, left: int, hindrances: Hindrances = NOTHING) -> bool:
+    def look(
+        self,
+        record: RevisionMetadata,
+        left: int,
+        hindrances: Hindrances = NOTHING,
+        steps: Sequence[Step] = (),
+    ) -> bool:
         """Take in the distance that was seen; whether the revision has moved.
 
         hindrances: what the plan waits for; a lease or a silent tier hides a part of the way.
+        steps: what is done next.
         """
         entry = self._entry(record)
+        entry.planned = hash(tuple(steps))
+        again, entry.done = entry.done == entry.planned, None
         best = entry.best.get(hindrances)
         reached = best is None or left < best
         if reached:
             entry.best[hindrances] = left
         if hindrances:
             entry.last = None
+            if again and not reached:
+                self._set_back(record.identity, entry)
             return reached
         last, entry.last = entry.last, left
         bound, entry.bound = entry.bound, left
@@ -109,7 +124,10 @@ class Headway:
     def acted(self, record: RevisionMetadata) -> None:
         """Something was carried out, or so it was answered: the next look must be nearer."""
         entry = self._entries.get(record.identity)
-        if entry is not None and entry.last is not None and entry.bound is not None:
+        if entry is None:
+            return
+        entry.done = entry.planned
+        if entry.last is not None and entry.bound is not None:
             entry.bound -= 1
 
     def forget(self, identity: Identity) -> None:

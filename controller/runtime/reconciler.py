@@ -87,7 +87,7 @@ class Reconciler:
         self._observer = observer
         self._survey = survey
         self._executor = executor
-        self._deletion = Deletion(store, observer, executor)
+        self._deletion = Deletion(store, observer, executor, clock)
         self._clock = clock
         self._settings = settings
         self._drift = drift
@@ -195,7 +195,7 @@ class Reconciler:
         else:
             hindrances = frozenset(wait.reason for wait in plan.waits)
             way = (plan,) if hindrances else forecast(answer.situation, plan)
-            moved = self._headway.look(record, distance(way), hindrances)
+            moved = self._headway.look(record, distance(way), hindrances, plan.steps)
         self._board.planned(record.identity, plan, record.metadata_generation, moved=moved)
 
     def _forget(self, identity: Identity) -> None:
