@@ -29,6 +29,8 @@ from weightctl.controller.errors import ConfigError
 
 NEEDED = ("pytest", "pytest_asyncio", "blockbuster")
 _RESTARTS_MAX = 20
+_LONG_RUNS = 2
+"""Cases that take `soak_s` each."""
 _TELL_S = 0.5
 _TOLD_CHARS = 4000
 _RUNNER = ("/_pytest/", "/pluggy/", "/pytest_asyncio/", "<frozen runpy>")
@@ -48,7 +50,7 @@ class Request:
     """pytest's `-k`; empty: every case."""
     case_deadline_s: float = 120.0
     soak_s: float = 0.0
-    """How long the long run of platinum takes; 0: it is not tried."""
+    """How long each long run of platinum takes; 0: they are not tried."""
     deadline_s: float = 1800.0
 
 
@@ -87,7 +89,8 @@ class _Check:
         told = ""
         for _ in range(_RESTARTS_MAX):
             (self._folder / EVENTS).write_text("")
-            code, told = self._child("session", self._request.deadline_s)
+            deadline_s = self._request.deadline_s + _LONG_RUNS * self._request.soak_s
+            code, told = self._child("session", deadline_s)
             begun = self._read()
             if begun is None and not self._open_cases():
                 break

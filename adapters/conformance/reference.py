@@ -97,6 +97,10 @@ class ReferenceMedium:
         """A replica goes out of sight; its bytes stay."""
         stored.hidden = True
 
+    def listed(self) -> Mapping[Name, Sequence[Stored]]:
+        """What a listing shows; a medium whose lists are behind shows what was."""
+        return self.stored
+
     def check(self) -> None:
         """Raises TransientError while the medium is away."""
         if self.away:
@@ -275,7 +279,7 @@ class ReferenceTier:
         """As the port."""
         self._check()
         found: dict[str, list[InventoryItem]] = {}
-        for (group, key), replicas in sorted(self._medium.stored.items()):
+        for (group, key), replicas in sorted(self._medium.listed().items()):
             for stored in replicas:
                 item = InventoryItem(
                     key=key,

@@ -12,9 +12,9 @@ from random import Random
 
 import pytest
 
-from tests.sim.clock import SimClock
-from tests.sim.loop import SimLoop, run_simulated
 from tests.support.virtual_time import SeededEntropy
+from weightctl.adapters.conformance.simulation.clock import SimClock
+from weightctl.adapters.conformance.simulation.loop import SimLoop, run_simulated
 from weightctl.controller.core.backoff import Backoff
 from weightctl.controller.runtime.runner import Again, Failed, Finished, Next, Runner
 from weightctl.controller.runtime.timer import Timer

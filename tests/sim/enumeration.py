@@ -9,11 +9,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import permutations
 
-from tests.sim.report import Report
 from tests.sim.scenarios import OPERATIONS
-from tests.sim.script import COMMIT, FOLD, JOURNAL_FAULTS, KILLS, ROWS, TIERS, Action, Crash, Script
-from tests.sim.world import simulate
 from weightctl.adapters.conformance.faults import ERRORS, Call, Fault, Kind
+from weightctl.adapters.conformance.simulation.report import Report
+from weightctl.adapters.conformance.simulation.script import (
+    COMMIT,
+    FOLD,
+    JOURNAL_FAULTS,
+    KILLS,
+    ROWS,
+    TIERS,
+    Action,
+    Crash,
+    Script,
+)
+from weightctl.adapters.conformance.simulation.shrink import told
+from weightctl.adapters.conformance.simulation.world import simulate
 
 _PRIMITIVES = (Call.STORE, Call.DROP, Call.QUARANTINE, Call.VERIFY)
 _TIER_NAMES = tuple(spec.name for spec in TIERS)
@@ -173,3 +184,10 @@ def enumerate_jams(operation: str) -> Enumerated:
             if done.broken:
                 return done
     return done
+
+
+def judged(done: Enumerated) -> None:
+    """Fail with what broke, made small; and when nothing went wrong at all."""
+    for script, report in done.broken:
+        raise AssertionError(told(script, report))
+    assert done.incidents, "nothing went wrong"

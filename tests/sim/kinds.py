@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 
-from tests.sim.script import EVERY_FAULT
+from weightctl.adapters.conformance.simulation.script import EVERY_FAULT
 
 KINDS: Mapping[str, tuple[str, ...]] = {
     "request lost": ("*:lose_request",),

@@ -11,10 +11,10 @@ from tests.sim.enumeration import FAMILIES, Enumerated, enumerate_incidents, enu
 from tests.sim.planted import MUST_FIND, PLANTED
 from tests.sim.planting import Planted, planted
 from tests.sim.scenarios import OPERATIONS, SCENARIOS
-from tests.sim.script import generate
-from tests.sim.shrink import told
 from tests.sim.soak import report, run_seeds
-from tests.sim.world import simulate
+from weightctl.adapters.conformance.simulation.script import generate
+from weightctl.adapters.conformance.simulation.shrink import told
+from weightctl.adapters.conformance.simulation.world import simulate
 
 SEEDS_MAX = 150
 """Histories by chance after which a planted fault counts as not found."""

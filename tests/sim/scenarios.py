@@ -5,8 +5,16 @@ The operations are also what is enumerated: every crash point, error and stale v
 
 from collections.abc import Mapping
 
-from tests.sim.script import COMMIT, TIERS, Action, Crash, Script, Setting, TierSpec
 from weightctl.adapters.conformance.faults import Fault, Kind
+from weightctl.adapters.conformance.simulation.script import (
+    COMMIT,
+    TIERS,
+    Action,
+    Crash,
+    Script,
+    Setting,
+    TierSpec,
+)
 
 _MEM, _DISK, _FAR = 0, 1, 2
 
@@ -171,8 +179,10 @@ CORNERS: Mapping[str, Script] = {
         payloads=5,
         latency_s=0.3,
     ),
-    "a revision is imported long after the start": _script(
-        (60.0, "import", 0, 1.0), latency_s=0.0
+    "revisions are imported long after the start": _script(
+        *((60.0 + 0.7 * number, "import", number, 1.0) for number in range(4)),
+        revisions=4,
+        latency_s=0.0,
     ),
     "a revision that has lost everything is visited at rest": _script(
         _IN_MEMORY, (2.0, "wipe", _MEM, 1.0), (3.0, "evict", 0, 1.0)

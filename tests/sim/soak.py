@@ -19,9 +19,9 @@ from pathlib import Path
 
 from tests.sim.branches import Branches, measured, report_of
 from tests.sim.kinds import KINDS, incidents, table
-from tests.sim.script import generate
-from tests.sim.shrink import told
-from tests.sim.world import simulate
+from weightctl.adapters.conformance.simulation.script import generate
+from weightctl.adapters.conformance.simulation.shrink import told
+from weightctl.adapters.conformance.simulation.world import simulate
 from weightctl.controller.core.plan import Reason, Verdict
 from weightctl.controller.core.records import Availability, Operation
 

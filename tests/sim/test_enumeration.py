@@ -2,11 +2,8 @@
 
 import pytest
 
-from tests.sim.enumeration import QUICK, enumerate_incidents, enumerate_jams
+from tests.sim.enumeration import QUICK, enumerate_incidents, enumerate_jams, judged
 from tests.sim.scenarios import OPERATIONS
-from tests.sim.shrink import judged
-
-pytestmark = pytest.mark.usefixtures("simulated")
 
 FAMILIES = ("crash", "journal", "second leader", "view")
 

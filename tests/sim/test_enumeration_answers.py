@@ -3,11 +3,8 @@
 import pytest
 
 from tests.sim import test_enumeration
-from tests.sim.enumeration import QUICK, enumerate_incidents
+from tests.sim.enumeration import QUICK, enumerate_incidents, judged
 from tests.sim.scenarios import OPERATIONS
-from tests.sim.shrink import judged
-
-pytestmark = pytest.mark.usefixtures("simulated")
 
 FAMILIES = ("answer", "bytes", "error", "error after")
 

@@ -10,16 +10,21 @@ from collections import Counter
 
 import pytest
 
-from tests.sim.actions import ACTIONS
 from tests.sim.kinds import incidents, table, unnamed
 from tests.sim.scenarios import SCENARIOS
-from tests.sim.script import EVERY_FAULT, Action, Script, Setting, TierSpec, generate
-from tests.sim.shrink import shrink, told
-from tests.sim.world import simulate
 from weightctl.adapters.conformance.faults import Fault
+from weightctl.adapters.conformance.simulation.actions import ACTIONS
+from weightctl.adapters.conformance.simulation.script import (
+    EVERY_FAULT,
+    Action,
+    Script,
+    Setting,
+    TierSpec,
+    generate,
+)
+from weightctl.adapters.conformance.simulation.shrink import shrink, told
+from weightctl.adapters.conformance.simulation.world import simulate
 from weightctl.controller.runtime.removing import Remover
-
-pytestmark = pytest.mark.usefixtures("simulated")
 
 BATCHES = 13
 SEEDS_PER_BATCH = 20
@@ -79,8 +84,9 @@ def test_one_seed_is_one_history(seed: int) -> None:
 
 
 def test_a_history_is_the_same_in_another_process() -> None:
+    package = "weightctl.adapters.conformance.simulation"
     code = (
-        "from tests.sim.script import generate; from tests.sim.world import simulate;"
+        f"from {package}.script import generate; from {package}.world import simulate;"
         "print([simulate(generate(seed)).digest for seed in range(3)])"
     )
     told_by = {

@@ -3,10 +3,11 @@
 import re
 from pathlib import Path
 
-from tests.sim.trust import Trust
+from weightctl.adapters.conformance import simulation
+from weightctl.adapters.conformance.simulation.trust import Trust
 from weightctl.controller.core.observation import MemberState
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(simulation.__file__).parent
 _JUDGED = re.compile(r'(?:violate|_found)\(\s*"([a-z-]+)"')
 _KINDS = re.compile(r'kind = "([a-z-]+)" if .* else "([a-z-]+)"')
 

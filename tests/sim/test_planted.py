@@ -6,10 +6,8 @@ from tests.sim.lab import NEVER_FINDS, hunt
 from tests.sim.planted import MUST_FIND, PLANTED
 from tests.sim.planting import Planted, StalePlantError, planted
 from tests.sim.scenarios import OPERATIONS
-from tests.sim.world import simulate
+from weightctl.adapters.conformance.simulation.world import simulate
 from weightctl.controller.core import planner
-
-pytestmark = pytest.mark.usefixtures("simulated")
 
 SEEDS_MAX = 60
 

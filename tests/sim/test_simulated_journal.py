@@ -11,7 +11,6 @@ from types import FunctionType
 
 import pytest
 
-from tests.sim.disk import Disk, open_store
 from tests.support.virtual_time import SeededEntropy, VirtualClock
 from tests.unit.store import (
     test_damage_book,
@@ -20,6 +19,7 @@ from tests.unit.store import (
     test_requests,
     test_restart,
 )
+from weightctl.adapters.conformance.simulation.disk import Disk, open_store
 from weightctl.controller.store.gate import CapabilityGate
 from weightctl.controller.store.store import WeightMetadataStore
 
@@ -42,7 +42,7 @@ ON_FILES = frozenset(
 
 
 @pytest.fixture(autouse=True)
-def _disks(monkeypatch: pytest.MonkeyPatch, simulated: None) -> Iterator[None]:
+def _disks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every folder is a disk in memory."""
     disks: dict[Path, Disk] = {}
 

@@ -9,19 +9,17 @@ import pytest
 
 from tests.model.machine import Driver, WeightMachine, walk
 from tests.model.store_driver import StoreDriver, without_counters
-from tests.sim.disk import Disk, Hooks, open_store
-from tests.sim.loop import run_simulated
 from tests.support.stores import begin, published
 from tests.support.virtual_time import SeededEntropy, VirtualClock
 from tests.support.weights import identity
+from weightctl.adapters.conformance.simulation.disk import Disk, Hooks, open_store
+from weightctl.adapters.conformance.simulation.loop import run_simulated
 from weightctl.controller.core.records import Snapshot
 from weightctl.controller.errors import WeightError
 from weightctl.controller.store import commit as commits
 from weightctl.controller.store import journal
 from weightctl.controller.store.commit import Rejected, Uncertain
 from weightctl.controller.store.store import WeightMetadataStore
-
-pytestmark = pytest.mark.usefixtures("simulated")
 
 WALKS = 40
 WALK_STEPS = 80

@@ -9,10 +9,10 @@ from typing import Any, Self
 
 import pytest
 
-from tests.contract.test_reference import ReferenceHarness
-from tests.sim.media import Recorder, SimMedium
-from tests.sim.process import ProcessTier
+from tests.contract.test_reference import Gate, ReferenceHarness
 from weightctl.adapters.conformance.faults import FaultyTier
+from weightctl.adapters.conformance.simulation.media import Recorder, SimMedium
+from weightctl.adapters.conformance.simulation.process import ProcessTier
 from weightctl.adapters.conformance.suite.material import HOLDER
 from weightctl.adapters.conformance.suite.tier_suite import TierSuite
 from weightctl.controller.clock import SystemClock
@@ -31,14 +31,16 @@ class _Deaf:
 
 
 class _Calm:
-    """A world in which nothing goes wrong, and a process that stays alive."""
+    """A world in which nothing goes wrong but a shut gate, and a process that stays alive."""
 
-    def __init__(self) -> None:
+    def __init__(self, gate: Gate) -> None:
         self.judge = _Deaf()
         self.world = self
+        self._gate = gate
 
     async def gate(self, tier: str) -> None:
         await asyncio.sleep(0)
+        await self._gate.passed()
 
     async def latency(self) -> None:
         await asyncio.sleep(0)
@@ -74,7 +76,7 @@ class SimulatedHarness(ReferenceHarness):
             pytest.skip("a simulated medium needs no setting up")
         recorder = Recorder(self._sim, hot=False, holder=holder, adopt=adopt)
         network = FaultyTier(recorder, lambda *_: None, clock=SystemClock(), spawn=_spawn)
-        process: Any = _Calm()
+        process: Any = _Calm(self.gate)
         return _Entered(process, network)
 
     def fingerprint(self) -> object:
@@ -95,6 +97,8 @@ class _Entered(ProcessTier):
 
 
 class TestSimulatedTier(TierSuite):
+    answers_s = 0.5
+
     @pytest.fixture
     def harness(self, tmp_path: Path) -> SimulatedHarness:
         return SimulatedHarness(tmp_path)

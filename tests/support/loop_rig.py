@@ -4,7 +4,6 @@ The store is the real one on a real SQLite file; the tiers are `SimTier` or any 
 plays the queue: it repeats passes and lets the time pass that a pass asks to wait.
 """
 
-import hashlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -15,19 +14,18 @@ import anyio
 
 from tests.support.sim_tier import SimTier, World
 from tests.support.virtual_time import SeededEntropy, VirtualClock
+from weightctl.adapters.conformance.revisions import (
+    contents,
+    identity,
+    members_of,
+    reference_of,
+)
 from weightctl.controller.core.identity import (
     Identity,
-    manifest_key,
-    payload_group_id,
-    payload_keys_digest,
-    payload_prefix,
 )
-from weightctl.controller.core.observation import Member
 from weightctl.controller.core.policy import Policy
 from weightctl.controller.core.records import (
     Availability,
-    DataType,
-    ManifestReference,
     Operation,
     Residency,
     RevisionMetadata,
@@ -45,55 +43,11 @@ from weightctl.controller.runtime.survey import Survey
 from weightctl.controller.runtime.timer import Timer
 from weightctl.controller.store.store import WeightMetadataStore
 
+__all__ = ["contents", "identity", "members_of", "reference_of"]
+"""Beside what is defined here."""
+
 IDENTITY = Identity(namespace="prod", resource_id="model", revision="v1", weight_generation=1)
 PASSES_MAX = 200
-
-
-def identity(number: int) -> Identity:
-    return Identity(
-        namespace="prod", resource_id=f"model-{number}", revision="v1", weight_generation=1
-    )
-
-
-def contents(
-    of: Identity, payloads: int, size_bytes: int = 64, *, empty: int = 0
-) -> dict[str, bytes]:
-    """Bytes of each member by key; the manifest is one of them, `empty` payloads have none."""
-    filler = {
-        f"{payload_prefix(of)}{index:06d}": hashlib.sha256(f"{of}{index}".encode()).digest()
-        for index in range(payloads)
-    }
-    grown = {
-        key: (seed * (size_bytes // 32 + 1))[: size_bytes if number >= empty else 0]
-        for number, (key, seed) in enumerate(filler.items())
-    }
-    return grown | {manifest_key(of): f"manifest of {of}".encode()}
-
-
-def members_of(of: Identity, data: dict[str, bytes]) -> list[Member]:
-    key = manifest_key(of)
-    return [
-        Member(
-            group_id=payload_group_id(of),
-            key=name,
-            size_bytes=len(content),
-            sha256=hashlib.sha256(content).digest(),
-            data_type=DataType.METADATA if name == key else DataType.WEIGHT,
-        )
-        for name, content in sorted(data.items())
-    ]
-
-
-def reference_of(of: Identity, data: dict[str, bytes]) -> ManifestReference:
-    payloads = [key for key in data if key != manifest_key(of)]
-    return ManifestReference(
-        manifest_key=manifest_key(of),
-        manifest_sha256=hashlib.sha256(data[manifest_key(of)]).hexdigest(),
-        payload_group_id=payload_group_id(of),
-        payload_keys_sha256=payload_keys_digest(payloads),
-        payload_count=len(payloads),
-        logical_bytes=sum(len(data[key]) for key in payloads),
-    )
 
 
 @dataclass

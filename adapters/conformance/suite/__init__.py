@@ -13,6 +13,7 @@ _MODULES = (
     "distinction",
     "faults",
     "hanging",
+    "histories",
     "leaks",
     "life",
     "looking",

@@ -17,6 +17,7 @@ from anyio import to_thread
 
 from weightctl.adapters.conformance.grades import Grade
 from weightctl.adapters.conformance.report import UNTRIED
+from weightctl.adapters.conformance.simulation.profiles import play
 from weightctl.adapters.conformance.suite.cases import TierCases
 from weightctl.adapters.conformance.suite.harness import TierHarness
 from weightctl.adapters.conformance.suite.life import live
@@ -37,6 +38,7 @@ SHARE = 0.5
 """Of what is declared, or of the machine's own floor where that is lower."""
 _MIB = 1024**2
 _FIRST_LONG_SEED = 1000
+_SEEDS_AT_ONCE = 20
 
 
 class ContractOfDistinction(TierCases):
@@ -114,6 +116,28 @@ class ContractOfDistinction(TierCases):
             await live(self.harness_type(folder), _FIRST_LONG_SEED + lives)
         record_property(
             "hint", f"{lives} lives in {self.soak_s:g} s, seeds {_FIRST_LONG_SEED + 1} on"
+        )
+
+    async def test_a_long_run_of_histories_with_its_profile_breaks_no_rule(
+        self, tier: Tier, record_property: Record
+    ) -> None:
+        if not self.soak_s:
+            pytest.skip(f"{UNTRIED} say how long, with --soak DURATION")
+        clock = SystemClock()
+        until_s = clock.monotonic_s() + self.soak_s
+        seed, histories, incidents = _FIRST_LONG_SEED, 0, 0
+        while clock.monotonic_s() < until_s or not histories:
+            seeds = range(seed, seed + _SEEDS_AT_ONCE)
+            played = await to_thread.run_sync(play, tier.profile, seeds)
+            if played.broken:
+                pytest.fail(played.broken, pytrace=False)
+            seed += _SEEDS_AT_ONCE
+            histories += played.histories
+            incidents += played.incidents
+        record_property(
+            "hint",
+            f"{histories} histories with its profile, {incidents} incidents, in {self.soak_s:g} s,"
+            f" seeds {_FIRST_LONG_SEED} on",
         )
 
 

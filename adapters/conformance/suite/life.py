@@ -1,8 +1,10 @@
 """Cases of a whole life under the real loop while calls to the tier fail.  Layer: conformance.
 
-The store, the planner and the loop are the product's own; between them and the tier stands the
-fault injector, which follows a seed.  When the faults are over everything converges, no byte is
-lost, and nothing is left.
+The store, the planner, the loop and the tier are the real ones, on real time; between loop and tier
+stands the fault injector, which follows a seed.  When the faults are over everything converges, no
+byte is lost, and nothing is left.  `histories` goes through far more of what can happen, with every
+oracle, but with a simulated tier that only has this one's profile; that this tier's own code comes
+through is shown here.
 """
 
 import asyncio
@@ -19,6 +21,7 @@ from anyio import to_thread
 from weightctl.adapters.conformance.faults import ERRORS, Call, Fault, FaultyTier, Kind
 from weightctl.adapters.conformance.grades import Grade
 from weightctl.adapters.conformance.reference import ReferenceMedium, ReferenceTier
+from weightctl.adapters.conformance.revisions import members_of, reference_of
 from weightctl.adapters.conformance.suite.cases import TierCases
 from weightctl.adapters.conformance.suite.harness import TierHarness
 from weightctl.adapters.conformance.suite.material import content_of, read_all, source_of
@@ -26,16 +29,12 @@ from weightctl.controller.clock import SystemClock, SystemEntropy
 from weightctl.controller.core.identity import (
     Identity,
     manifest_key,
-    payload_group_id,
-    payload_keys_digest,
     payload_prefix,
 )
 from weightctl.controller.core.observation import Member
 from weightctl.controller.core.policy import Policy
 from weightctl.controller.core.records import (
     Availability,
-    DataType,
-    ManifestReference,
     Operation,
     Residency,
 )
@@ -249,30 +248,12 @@ async def lived(harness: TierHarness, seed: int) -> AsyncIterator[Life]:
 
 async def _published(store: WeightMetadataStore, partner: Tier) -> dict[Member, bytes]:
     """A READY revision whose members lie in the partner."""
-    manifest = manifest_key(IDENTITY)
     named = {
         f"{payload_prefix(IDENTITY)}{n:06d}": content_of(size) for n, size in enumerate(SIZES_BYTES)
     }
-    named[manifest] = b"the manifest"
-    contents = {
-        Member(
-            group_id=payload_group_id(IDENTITY),
-            key=key,
-            size_bytes=len(content),
-            sha256=hashlib.sha256(content).digest(),
-            data_type=DataType.METADATA if key == manifest else DataType.WEIGHT,
-        ): content
-        for key, content in sorted(named.items())
-    }
-    payloads = [member for member in contents if member.key != manifest]
-    reference = ManifestReference(
-        manifest_key=manifest,
-        manifest_sha256=hashlib.sha256(named[manifest]).hexdigest(),
-        payload_group_id=payload_group_id(IDENTITY),
-        payload_keys_sha256=payload_keys_digest([member.key for member in payloads]),
-        payload_count=len(payloads),
-        logical_bytes=sum(member.size_bytes for member in payloads),
-    )
+    named[manifest_key(IDENTITY)] = b"the manifest"
+    contents = {member: named[member.key] for member in members_of(IDENTITY, named)}
+    reference = reference_of(IDENTITY, named)
     record = await store.begin_import(
         identity=IDENTITY,
         expected_payload_count=reference.payload_count,

@@ -4,6 +4,7 @@ from weightctl.adapters.conformance.suite.cancelled import ContractOfCancellatio
 from weightctl.adapters.conformance.suite.capabilities import ContractOfCapabilities
 from weightctl.adapters.conformance.suite.faults import ContractUnderFaults
 from weightctl.adapters.conformance.suite.hanging import ContractOfHangingMedia
+from weightctl.adapters.conformance.suite.histories import ContractOfHistories
 from weightctl.adapters.conformance.suite.leaks import ContractOfLeaks
 from weightctl.adapters.conformance.suite.life import ContractOfLife
 from weightctl.adapters.conformance.suite.looking import ContractOfLooking
@@ -26,6 +27,7 @@ class TierSuite(
     ContractOfSources,
     ContractOfOwners,
     ContractOfLife,
+    ContractOfHistories,
     ContractOfLooking,
     ContractOfTheLoop,
     ContractOfLeaks,

@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass
 
-from tests.sim.script import Place
+from weightctl.adapters.conformance.simulation.script import Place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

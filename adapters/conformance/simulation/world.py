@@ -10,28 +10,28 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from functools import partial
-from random import Random
 from typing import Any
 from unittest.mock import patch
 
 import anyio
 
-from tests.sim.actions import perform
-from tests.sim.bounds import policy_of, settings_of
-from tests.sim.clock import SimClock
-from tests.sim.disk import Disk
-from tests.sim.judge import Judge
-from tests.sim.ledger import Ledger
-from tests.sim.loop import BusyLoopError, SimLoop, run_simulated
-from tests.sim.media import Recorder, SimMedium, is_good
-from tests.sim.process import Process
-from tests.sim.quiet import come_to_rest
-from tests.sim.report import Report
-from tests.sim.script import KILLS, LIES, Place, Script
-from tests.sim.subjects import new_subject
-from tests.sim.traces import PASS
 from weightctl.adapters.conformance.faults import Call, Fault, FaultyTier
 from weightctl.adapters.conformance.reference import Name
+from weightctl.adapters.conformance.simulation.actions import perform
+from weightctl.adapters.conformance.simulation.bounds import policy_of, settings_of
+from weightctl.adapters.conformance.simulation.clock import SimClock
+from weightctl.adapters.conformance.simulation.disk import Disk
+from weightctl.adapters.conformance.simulation.entropy import Chance
+from weightctl.adapters.conformance.simulation.judge import Judge
+from weightctl.adapters.conformance.simulation.ledger import Ledger
+from weightctl.adapters.conformance.simulation.loop import BusyLoopError, SimLoop, run_simulated
+from weightctl.adapters.conformance.simulation.media import Recorder, SimMedium, is_good
+from weightctl.adapters.conformance.simulation.process import Process
+from weightctl.adapters.conformance.simulation.quiet import come_to_rest
+from weightctl.adapters.conformance.simulation.report import Report
+from weightctl.adapters.conformance.simulation.script import KILLS, LIES, Place, Script
+from weightctl.adapters.conformance.simulation.subjects import new_subject
+from weightctl.adapters.conformance.simulation.traces import PASS
 from weightctl.controller.core.identity import Identity
 from weightctl.controller.core.observation import Member
 from weightctl.controller.errors import InvariantViolationError, WeightctlError
@@ -92,7 +92,7 @@ class World:
         """Actions under way."""
         self.background = 0
         """Requests under way that nobody may be waiting for."""
-        self._chance = Random(f"latency/{script.seed}")
+        self._chance = Chance(f"latency/{script.seed}")
 
     # --- life -------------------------------------------------------------------------------------
 
@@ -139,7 +139,13 @@ class World:
         self.disk = Disk()
         self.ledger = Ledger(self.violate)
         self.media = {
-            name: SimMedium(tier=name, epoch=f"{name}-1", limit_bytes=spec.limit_bytes)
+            name: SimMedium(
+                tier=name,
+                epoch=f"{name}-1",
+                limit_bytes=spec.limit_bytes,
+                nature=spec.nature,
+                clock=loop,
+            )
             for name, spec in self.specs.items()
         }
         self.judge = Judge(self)
@@ -176,7 +182,7 @@ class World:
         other = names[(names.index(name) + 1) % len(names)]
         spec = self.specs[name]
         return FaultyTier(
-            Recorder(self.media[name], hot=spec.hot),
+            Recorder(self.media[name], hot=spec.hot, profile=spec.profile),
             self._next_fault,
             clock=SimClock(self.loop),
             spawn=partial(self._spawn, local=spec.local),
@@ -224,6 +230,10 @@ class World:
         """A process has died; somebody starts it again."""
         for task in self._local.pop(process.number, set()):
             task.cancel()
+        for name, spec in self.specs.items():
+            forgets = spec.profile is not None and not spec.nature.persistent
+            if forgets and spec.local and process.number % 2 == 0:
+                self.media[name].forget(self.loop.time(), epoch=True)
         if not process.deposed:
             self.tasks.start_soon(self._restart)
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tests.sim.traces import PASS, PassTrace
+from weightctl.adapters.conformance.simulation.traces import PASS, PassTrace
 from weightctl.controller.core.identity import Identity
 from weightctl.controller.core.observation import TierObservation
 from weightctl.controller.core.planner import plan
@@ -13,7 +13,7 @@ from weightctl.controller.runtime.reconciler import PassReport
 from weightctl.controller.runtime.survey import Answer, Question
 
 if TYPE_CHECKING:
-    from tests.sim.process import Process
+    from weightctl.adapters.conformance.simulation.process import Process
 
 
 def watch(process: "Process") -> None:

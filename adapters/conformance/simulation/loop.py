@@ -8,9 +8,11 @@ busy without time passing is found out by a bound on the steps within one instan
 import asyncio
 import heapq
 import itertools
-from collections.abc import Coroutine
-from random import Random
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any
+
+from weightctl.adapters.conformance.simulation.entropy import Chance
 
 STEPS_PER_INSTANT_MAX = 200_000
 OVERTAKEN_MAX = 40
@@ -48,7 +50,7 @@ class _Ready:
     def __init__(self, loop: "SimLoop", seed: int) -> None:
         self._loop = loop
         self._seed = seed
-        self._chance = Random(seed).random
+        self._chance = Chance(seed).random
         self._heap: list[tuple[float, int, asyncio.Handle]] = []
         self._order = itertools.count()
 
@@ -129,6 +131,17 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _write_to_self(self) -> None:
         """Nobody waits outside."""
+
+
+@contextmanager
+def off_loop() -> Iterator[None]:
+    """For what takes no virtual time, as SQL in memory: no detector of blocking calls minds it."""
+    loop = asyncio._get_running_loop()
+    asyncio._set_running_loop(None)
+    try:
+        yield
+    finally:
+        asyncio._set_running_loop(loop)
 
 
 def _new_task(

@@ -5,15 +5,20 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tests.sim.script import Action, Setting
-from tests.support.loop_rig import contents, identity, members_of, reference_of
+from weightctl.adapters.conformance.revisions import (
+    contents,
+    identity,
+    members_of,
+    reference_of,
+)
+from weightctl.adapters.conformance.simulation.script import Action, Setting
 from weightctl.controller.core.identity import Identity, payload_group_id
 from weightctl.controller.core.observation import Member
 from weightctl.controller.core.records import ManifestReference
 from weightctl.controller.ports import RangedReader
 
 if TYPE_CHECKING:
-    from tests.sim.world import World
+    from weightctl.adapters.conformance.simulation.world import World
 
 
 @dataclass(slots=True, eq=False)

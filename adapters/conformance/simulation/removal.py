@@ -9,18 +9,18 @@ controller survives.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tests.sim.media import is_good
-from tests.sim.process import Process
-from tests.sim.traces import PASS, PassTrace
 from weightctl.adapters.conformance.faults import Call
 from weightctl.adapters.conformance.reference import Name, Stored
+from weightctl.adapters.conformance.simulation.media import is_good
+from weightctl.adapters.conformance.simulation.process import Process
+from weightctl.adapters.conformance.simulation.traces import PASS, PassTrace
 from weightctl.controller.core.observation import Member, MemberState
 from weightctl.controller.core.records import Availability, DataType, Operation
 from weightctl.controller.ports import Corrupt, Done, DropItem, Outcome
 from weightctl.controller.store.evidence import EvidenceRow
 
 if TYPE_CHECKING:
-    from tests.sim.world import World
+    from weightctl.adapters.conformance.simulation.world import World
 
 _SLACK_S = 0.01
 PUBLISHED = (Availability.READY, Availability.DEGRADED)
@@ -104,6 +104,8 @@ class Removal:
         world = self.world
         if row.evidence_tier == tier or world.specs[row.evidence_tier].hot:
             return f"evidence in {row.evidence_tier}"
+        if not world.specs[row.evidence_tier].nature.persistent:
+            return f"evidence in {row.evidence_tier}, which forgets when its process ends"
         look = trace.looks.get((row.evidence_tier, member.key))
         seen = None if look is None else (look.state, look.instance_id, look.epoch)
         expected = (MemberState.COMPLETE, row.evidence_instance, row.evidence_epoch)

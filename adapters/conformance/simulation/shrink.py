@@ -4,10 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from tests.sim.enumeration import Enumerated
-from tests.sim.report import Report
-from tests.sim.script import Script
-from tests.sim.world import simulate
+from weightctl.adapters.conformance.simulation.report import Report
+from weightctl.adapters.conformance.simulation.script import Script
+from weightctl.adapters.conformance.simulation.world import simulate
 
 Item = TypeVar("Item")
 RUNS_MAX = 250
@@ -63,18 +62,11 @@ def _fewer(items: Sequence[Item], fails: Callable[[Sequence[Item]], bool]) -> Se
     return items
 
 
-def judged(done: Enumerated) -> None:
-    """Fail with what broke, made small; and when nothing went wrong at all."""
-    for script, report in done.broken:
-        raise AssertionError(told(script, report))
-    assert done.incidents, "nothing went wrong"
-
-
-def told(script: Script, report: Report) -> str:
-    """A failure for people: seed, rule, and the shrunk script as Python text."""
+def told(script: Script, report: Report, *, steps: int = 60) -> str:
+    """A failure for people: seed, rule, the shrunk script as Python text, and how it ends."""
     small, last = shrink(script, report)
     again = simulate(small, keep_trace=True)
-    tail = "\n    ".join(again.trace[-60:])
+    tail = "\n    ".join(again.trace[-steps:])
     return (
         f"seed {script.seed}: {report.oracle}: {report.detail}\n"
         f"  shrunk ({last.oracle}: {last.detail}):\n  {small!r}\n"

@@ -6,7 +6,6 @@ goes on acting on what it knows, as a deposed leader does.
 """
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
@@ -14,12 +13,13 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import anyio
 
-from tests.sim.clock import SimClock
-from tests.sim.disk import Hooks, open_store
-from tests.sim.script import Crash
-from tests.sim.traces import PassTrace
-from tests.sim.watching import watch
 from weightctl.adapters.conformance.faults import Call, Fault, FaultyTier
+from weightctl.adapters.conformance.simulation.clock import SimClock
+from weightctl.adapters.conformance.simulation.disk import Hooks, open_store
+from weightctl.adapters.conformance.simulation.entropy import Chance
+from weightctl.adapters.conformance.simulation.script import Crash
+from weightctl.adapters.conformance.simulation.traces import PassTrace
+from weightctl.adapters.conformance.simulation.watching import watch
 from weightctl.controller.core.identity import Identity
 from weightctl.controller.core.observation import Member, Members, TierObservation
 from weightctl.controller.core.tiers import TierCapacity
@@ -38,7 +38,7 @@ from weightctl.controller.store.commit import Committed, Rejected, Uncertain
 from weightctl.controller.store.store import WeightMetadataStore
 
 if TYPE_CHECKING:
-    from tests.sim.world import World
+    from weightctl.adapters.conformance.simulation.world import World
 
 T = TypeVar("T")
 SLOW_S_MAX = 5.0
@@ -46,19 +46,6 @@ SLOW_S_MAX = 5.0
 
 class KilledError(TransientError):
     """The process that asks is no longer there."""
-
-
-class Chance:
-    """`ports.Entropy` from a seed."""
-
-    def __init__(self, seed: str) -> None:
-        self._random = random.Random(seed)
-
-    def random(self) -> float:
-        return self._random.random()
-
-    def token(self, size_bytes: int) -> str:
-        return self._random.randbytes(size_bytes).hex()
 
 
 class Process:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from tests.sim.bounds import SILENCE_S, liveness_s, rest_s
-from tests.sim.media import is_good
-from tests.sim.subjects import Subject
 from weightctl.adapters.conformance.reference import Name
+from weightctl.adapters.conformance.simulation.bounds import SILENCE_S, liveness_s, rest_s
+from weightctl.adapters.conformance.simulation.media import is_good
+from weightctl.adapters.conformance.simulation.subjects import Subject
 from weightctl.controller.core.identity import Identity
 from weightctl.controller.core.records import (
     Availability,
@@ -24,7 +24,7 @@ from weightctl.controller.core.records import (
 )
 
 if TYPE_CHECKING:
-    from tests.sim.world import World
+    from weightctl.adapters.conformance.simulation.world import World
 
 PARKED_S = 90.0
 """A revision that is robbed of a member, or lacks room, still does what it can for the others; a
@@ -202,6 +202,7 @@ class Measure:
 
     def __init__(self, world: "World") -> None:
         self.world = world
+        self._cold_tiers = sum(not spec.hot for spec in world.specs.values())
         self._attempts: Counter[Identity] = Counter()
         self._last: dict[tuple[str, Availability, int], int] = {}
         for subject in world.subjects.values():
@@ -272,7 +273,7 @@ class Measure:
             case Operation.REHYDRATING:
                 return int(hot == 0)
             case Operation.REPAIRING:
-                wanted = min(self.world.policy.cold_copies, 2)
+                wanted = min(self.world.policy.cold_copies, self._cold_tiers)
                 return max(wanted - cold, 0) + (hot == 0 and target is Residency.HOT)
             case _:
                 return 0

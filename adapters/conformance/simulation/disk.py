@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 from unittest.mock import patch
 
+from weightctl.adapters.conformance.simulation.loop import off_loop
 from weightctl.controller.errors import StateDirectoryError
 from weightctl.controller.ports import Clock, Entropy
 from weightctl.controller.store import opening
@@ -30,7 +31,8 @@ class Disk:
     """What survives every process: the database, and the last acknowledged sequence."""
 
     def __init__(self) -> None:
-        self.connection = sqlite3.connect(":memory:", isolation_level=None)
+        with off_loop():
+            self.connection = sqlite3.connect(":memory:", isolation_level=None)
         self.acknowledged = 0
         self.commits = 0
         self.changes = 0
@@ -46,20 +48,24 @@ class Disk:
 
     def dispose(self) -> None:
         """The end of the simulation."""
-        self.connection.close()
+        with off_loop():
+            self.connection.close()
 
     def new_entries(self) -> list[StoredEntry]:
         """What the log has got since the last call, read back from the rows."""
-        found = list(read_log(self.connection, self.last_sequence + 1))
+        with off_loop():
+            found = list(read_log(self.connection, self.last_sequence + 1))
         if found:
             self.last_sequence = found[-1].sequence
         return found
 
     def evidence(self, identity: Any) -> tuple[EvidenceRow, ...]:
-        return read_evidence(self.connection, identity)
+        with off_loop():
+            return read_evidence(self.connection, identity)
 
     def epochs(self) -> dict[str, str]:
-        return read_epochs(self.connection)
+        with off_loop():
+            return read_epochs(self.connection)
 
 
 class Hooks:
@@ -94,7 +100,8 @@ class SimConnection:
         if instead is not None:
             return instead  # type: ignore[return-value]
         rows = self._disk.connection.total_changes
-        result = function(self._disk.connection, *args, **kwargs)
+        with off_loop():
+            result = function(self._disk.connection, *args, **kwargs)
         self._disk.changes += self._disk.connection.total_changes != rows
         if isinstance(result, Committed):
             self._disk.commits += 1
@@ -123,7 +130,8 @@ class _Inline:
 
     @staticmethod
     async def run_sync(function: Callable[..., T], *args: object) -> T:
-        return function(*args)
+        with off_loop():
+            return function(*args)
 
 
 @asynccontextmanager

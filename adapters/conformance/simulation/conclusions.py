@@ -6,8 +6,8 @@ not answered is neither done nor gone.
 
 from typing import TYPE_CHECKING
 
-from tests.sim.process import Process
-from tests.sim.traces import PassTrace
+from weightctl.adapters.conformance.simulation.process import Process
+from weightctl.adapters.conformance.simulation.traces import PassTrace
 from weightctl.controller.core.observation import MemberState
 from weightctl.controller.core.oplog import MetadataUpsert
 from weightctl.controller.core.records import (
@@ -18,7 +18,7 @@ from weightctl.controller.core.records import (
 )
 
 if TYPE_CHECKING:
-    from tests.sim.world import World
+    from weightctl.adapters.conformance.simulation.world import World
 
 PUBLISHED = (Availability.READY, Availability.DEGRADED)
 _SLACK_S = 3.0

@@ -7,9 +7,10 @@ A script is a value: the same script gives the same history. `generate` draws on
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from random import Random
 
 from weightctl.adapters.conformance.faults import ERRORS, Call, Fault, Kind
+from weightctl.adapters.conformance.simulation.entropy import Chance
+from weightctl.controller.core.tiers import Capabilities, TierProfile
 
 
 class Crash(StrEnum):
@@ -74,6 +75,18 @@ class TierSpec:
     hot: bool = False
     local: bool = True
     limit_bytes: int = 1 << 40
+    profile: TierProfile | None = None
+    """What it declares; None: what the reference tier does."""
+    behaves: Capabilities | None = None
+    """What it is like; None: as it declares, and no better."""
+
+    @property
+    def nature(self) -> Capabilities:
+        """What it is like."""
+        declared = Capabilities(persistent=not self.hot, checksum=True)
+        if self.profile is not None:
+            declared = self.profile.capabilities
+        return declared if self.behaves is None else self.behaves
 
 
 TIERS = (
@@ -137,20 +150,22 @@ WORLD_WEIGHTS = (6, 3, 3, 2, 1, 3, 3, 3, 2, 1, 2, 2, 1, 1, 3, 2, 2, 2)
 HORIZON_S = 100.0
 
 
-def generate(seed: int) -> Script:
+def generate(seed: int, tiers: tuple[TierSpec, ...] = ()) -> Script:
     """A history by chance: some revisions, what is done to them, and what goes wrong.
+
+    tiers: those of its world; without any they are drawn too.
 
     Each history has one fault that occurs often in it, the next seed the next one, so that a few
     hundred seeds meet them all; and half of them leave the process alive, which gets further.
     """
-    chance = Random(seed)
+    chance = Chance(seed)
     often = EVERY_FAULT[seed % len(EVERY_FAULT)]
     setting = Setting(
         revisions=chance.choice((1, 2, 3, 3)),
         payloads=chance.choice((1, 2, 3, 5)),
         size_bytes=chance.choice((0, 64, 1000)),
         cold_copies=chance.choice((1, 1, 2)),
-        tiers=_tiers(chance),
+        tiers=tiers or _tiers(chance),
         latency_s=chance.choice((0.0, 0.01, 0.3)),
     )
     actions = [
@@ -169,7 +184,7 @@ def generate(seed: int) -> Script:
     )
 
 
-def _tiers(chance: Random) -> tuple[TierSpec, ...]:
+def _tiers(chance: Chance) -> tuple[TierSpec, ...]:
     if chance.random() < 0.15:
         tight = TierSpec(name="disk", limit_bytes=chance.choice((200, 700, 3000)))
         return TIERS[0], tight, TIERS[2]
@@ -178,7 +193,7 @@ def _tiers(chance: Random) -> tuple[TierSpec, ...]:
     return TIERS
 
 
-def _user_actions(chance: Random, setting: Setting) -> list[Action]:
+def _user_actions(chance: Chance, setting: Setting) -> list[Action]:
     actions = []
     for number in range(setting.revisions):
         at_s = chance.random() * 8
@@ -192,7 +207,7 @@ def _user_actions(chance: Random, setting: Setting) -> list[Action]:
     return actions
 
 
-def _world_actions(chance: Random, setting: Setting) -> list[Action]:
+def _world_actions(chance: Chance, setting: Setting) -> list[Action]:
     actions = []
     for _ in range(chance.randrange(8)):
         (name,) = chance.choices(WORLD_ACTIONS, WORLD_WEIGHTS)
@@ -212,7 +227,7 @@ def _repairs(setting: Setting, at_s: float) -> list[Action]:
     ]
 
 
-def _occasions(chance: Random, setting: Setting, call: str) -> list[Action]:
+def _occasions(chance: Chance, setting: Setting, call: str) -> list[Action]:
     """What makes a call happen that is seldom made without a reason."""
     at_s = round(chance.random() * HORIZON_S, 3)
     match call:
@@ -229,7 +244,7 @@ def _occasions(chance: Random, setting: Setting, call: str) -> list[Action]:
             return []
 
 
-def _frequent(chance: Random, setting: Setting, often: tuple[str, str]) -> dict[Place, Fault]:
+def _frequent(chance: Chance, setting: Setting, often: tuple[str, str]) -> dict[Place, Fault]:
     where, kind = often
     seldom = where not in (Call.OBSERVE, Call.CAPACITY, COMMIT)
     rate = 1.0 if where == Call.QUARANTINE else 0.6 if seldom else 0.1
@@ -242,7 +257,7 @@ def _frequent(chance: Random, setting: Setting, often: tuple[str, str]) -> dict[
     }
 
 
-def _incidents(chance: Random, setting: Setting, *, mild: bool) -> dict[Place, Fault]:
+def _incidents(chance: Chance, setting: Setting, *, mild: bool) -> dict[Place, Fault]:
     incidents: dict[Place, Fault] = {}
     rate = chance.choice((0.03, 0.1, 0.2))
     for tier in setting.tiers:
@@ -262,6 +277,6 @@ def _incidents(chance: Random, setting: Setting, *, mild: bool) -> dict[Place, F
     return incidents
 
 
-def _amount(chance: Random) -> float:
+def _amount(chance: Chance) -> float:
     """Serves as seconds, versions, bytes, items and the number of an error alike."""
     return float(chance.choice((0, 1, 1, 2, 3, 5, 7, 8, 9, 12, 40, len(ERRORS))))

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from tests.sim.disasters import DISASTERS
-from tests.sim.process import Process
-from tests.sim.script import Action
-from tests.sim.subjects import Subject, source_of, subject_of
-from tests.sim.traces import PASS, PassTrace
+from weightctl.adapters.conformance.simulation.disasters import DISASTERS
+from weightctl.adapters.conformance.simulation.process import Process
+from weightctl.adapters.conformance.simulation.script import Action
+from weightctl.adapters.conformance.simulation.subjects import Subject, source_of, subject_of
+from weightctl.adapters.conformance.simulation.traces import PASS, PassTrace
 from weightctl.controller.api.supposing import repair_target
 from weightctl.controller.core.group import GroupSnapshot
 from weightctl.controller.core.observation import MemberState
@@ -27,7 +27,7 @@ from weightctl.controller.runtime.observer import ObserverOptions
 from weightctl.controller.runtime.survey import Question, observe_and_plan
 
 if TYPE_CHECKING:
-    from tests.sim.world import World
+    from weightctl.adapters.conformance.simulation.world import World
 
 PATIENCE_S = 50.0
 ATTEMPTS = 6

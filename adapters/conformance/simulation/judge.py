@@ -9,21 +9,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tests.sim.conclusions import Conclusions
-from tests.sim.media import SimMedium
-from tests.sim.process import Process
-from tests.sim.removal import Removal
-from tests.sim.traces import PASS, Look, PassTrace
-from tests.sim.trust import Trust
 from weightctl.adapters.conformance.faults import Call
 from weightctl.adapters.conformance.reference import Name, Stored
+from weightctl.adapters.conformance.simulation.conclusions import Conclusions
+from weightctl.adapters.conformance.simulation.media import SimMedium
+from weightctl.adapters.conformance.simulation.process import Process
+from weightctl.adapters.conformance.simulation.removal import Removal
+from weightctl.adapters.conformance.simulation.traces import PASS, Look, PassTrace
+from weightctl.adapters.conformance.simulation.trust import Trust
 from weightctl.controller.core.identity import Identity
 from weightctl.controller.core.observation import Member, Members, MemberState, TierObservation
 from weightctl.controller.ports import Done, DropItem, Fence, InventoryItem, NoOp, Outcome
 from weightctl.controller.store.loading import StoredEntry
 
 if TYPE_CHECKING:
-    from tests.sim.world import World
+    from weightctl.adapters.conformance.simulation.world import World
 
 PASSES_PER_INSTANT_MAX = 60
 """Passes over one revision without time passing; a fast loop may chain its bounded steps."""
@@ -226,12 +226,14 @@ class Judge:
     def added(self, tier: str, name: Name, stored: Stored) -> None:
         self.world.changed(tier, name, "store")
 
-    def removed(self, tier: str, name: Name, stored: Stored, fence: Fence | None) -> None:
+    def served(self, tier: str, fence: Fence | None) -> None:
         medium: SimMedium = self.world.media[tier]
         if fence is not None:
             if fence.term < medium.served_term:
                 self.world.violate("term", f"{tier} served term {fence.term} after a newer one")
             medium.served_term = max(medium.served_term, fence.term)
+
+    def removed(self, tier: str, name: Name, stored: Stored) -> None:
         self.removal.happened(tier, name, stored)
         self.world.changed(tier, name, "remove")
 

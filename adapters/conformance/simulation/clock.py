@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tests.sim.loop import SimLoop
+from weightctl.adapters.conformance.simulation.loop import SimLoop
 
 EPOCH_MS = 1_700_000_000_000
 

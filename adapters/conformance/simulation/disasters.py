@@ -6,13 +6,13 @@ from dataclasses import replace
 from itertools import permutations
 from typing import TYPE_CHECKING
 
-from tests.sim.script import Action
-from tests.sim.subjects import subject_of
-from weightctl.adapters.conformance.reference import ReferenceMedium, Stored
+from weightctl.adapters.conformance.reference import Stored
+from weightctl.adapters.conformance.simulation.script import Action
+from weightctl.adapters.conformance.simulation.subjects import subject_of
 from weightctl.controller.core.policy import Window
 
 if TYPE_CHECKING:
-    from tests.sim.world import World
+    from weightctl.adapters.conformance.simulation.world import World
 
 
 async def kill(world: "World", action: Action) -> None:
@@ -24,7 +24,7 @@ async def power(world: "World", action: Action) -> None:
     """The machine restarts: the process and everything in memory is gone."""
     await kill(world, action)
     for name, spec in world.specs.items():
-        if spec.hot:
+        if not spec.nature.persistent:
             world.media[name].forget(world.loop.time(), epoch=True)
 
 
@@ -100,7 +100,7 @@ async def swap(world: "World", action: Action) -> None:
     medium.lose(name, stored, world.loop.time())
     medium.made += 1
     other = Stored(f"r{medium.made}", bytearray(stored.content), stored.sha256)
-    ReferenceMedium.add(medium, name, other)
+    medium.put(name, other)
     if medium.made % 2:
         medium.rot(name, other, world.loop.time())
 
@@ -114,7 +114,7 @@ async def appear(world: "World", action: Action) -> None:
             medium.made += 1
             content = bytearray(subject.data[key])
             stored = Stored(f"r{medium.made}", content, member.sha256)
-            ReferenceMedium.add(medium, (subject.group_id, key), stored)
+            medium.put((subject.group_id, key), stored)
 
 
 async def reborn(world: "World", action: Action) -> None:
@@ -129,7 +129,7 @@ async def litter(world: "World", action: Action) -> None:
     key = list(subject.members)[int(action.amount * len(subject.members)) % len(subject.members)]
     stored = Stored(f"litter-{world.loop.steps}", bytearray(b"x"), bytes(32), hidden=True)
     world.touched_s[medium.tier, subject.group_id] = world.loop.time()
-    ReferenceMedium.add(medium, (subject.group_id, key), stored)
+    medium.put((subject.group_id, key), stored)
 
 
 async def jump(world: "World", action: Action) -> None:
