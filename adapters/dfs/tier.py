@@ -21,9 +21,9 @@ from weightctl.adapters.dfs.accounts import Accounts
 from weightctl.adapters.dfs.engine import Engine
 from weightctl.adapters.dfs.strangers import Strangers
 from weightctl.adapters.dfs.transfers import Reader, bring_in, read_back
-from weightctl.adapters.shared.markers import write_remembered
 from weightctl.adapters.shared.ownership import tell_adopted
 from weightctl.adapters.shared.pump import raise_first
+from weightctl.adapters.shared.remembering import write_remembered
 from weightctl.adapters.shared.translate import outcome_from_error
 from weightctl.adapters.shared.workers import EngineSpec, WorkerLimits, WorkerPool
 from weightctl.controller.core.identity import percent_encode
