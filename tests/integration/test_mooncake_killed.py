@@ -5,6 +5,8 @@ only the media are others, so what is readable is asked of the Master.
 """
 
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,6 +19,7 @@ from tests.faults.processes.rounds import PATIENCE_S, Point, Rounds
 from tests.faults.processes.sidecar import PAYLOAD_BYTES, Sidecar
 from tests.support.mooncake_lab import LEASE_TTL_S, Cluster, cluster, needs_wheel
 from weightctl.controller.api.client import RemoteError
+from weightctl.controller.core.identity import manifest_key, parse_identity
 from weightctl.controller.core.records import Availability
 from weightctl.controller.errors import UnknownOutcomeError
 from weightctl.controller.store.lock import holder_of
@@ -46,6 +49,15 @@ name = "ssd"
 kind = "mooncake-local-disk"
 capacity_bytes = "1GiB"
 """
+# A process with nothing but the Mooncake client: the bytes of one object into a file.
+_GET = """
+import sys
+from mooncake.store import MooncakeDistributedStore
+store = MooncakeDistributedStore()
+assert store.setup("127.0.0.1", "P2PHANDSHAKE", 0, 32 << 20, "tcp", "", sys.argv[1]) == 0
+open(sys.argv[3], "wb").write(store.get(sys.argv[2]))
+store.close()
+"""
 # Dealt out so that one life serves a point of each course.
 LIVES = (
     ("tier.memory.piece:2", "tier.ssd.verify.before", "tier.memory.store.before",
@@ -73,6 +85,11 @@ class Beside(Sidecar):
     def __init__(self, real: Cluster, folder: Path) -> None:
         self.real = real
         super().__init__(folder, ("memory", "ssd"))
+
+    def take_over(self) -> None:
+        """Let the next start take the cluster from another store."""
+        text = self.config.read_text(encoding="utf-8")
+        self.config.write_text(text.replace("[mooncake]", "[mooncake]\nadopt = true"), "utf-8")
 
     def _configuration(self, abandon_ms: int, deadline_s: float, lease_ms: int) -> str:
         del abandon_ms, deadline_s, lease_ms
@@ -181,3 +198,35 @@ def test_a_kill_there_loses_nothing_and_the_same_verb_ends_it(
     rounds: MooncakeRounds, point: Point
 ) -> None:
     assert rounds.hit(point), f"not reached: {rounds.score.missed}"
+
+
+def test_a_new_store_takes_the_cluster_over_and_adopts_what_the_lost_one_had(
+    rounds: MooncakeRounds, tmp_path: Path
+) -> None:
+    """The last here: the first store has lost the cluster then."""
+    life = rounds.led_up_to("evict")
+    old = rounds.sidecar
+    assert isinstance(old, Beside)
+    old.terminate()
+    kept = tmp_path / "manifest"
+    command = [sys.executable, "-c", _GET, old.real.master]
+    subprocess.run(
+        [*command, manifest_key(parse_identity(life.identity)), str(kept)],
+        check=True,
+        capture_output=True,
+    )
+    words = ("adopt", life.identity, "--manifest", str(kept))
+    beside = Beside(old.real, tmp_path)
+    refused = beside.run(*words)
+    assert (refused.code, "belongs to another store" in refused.err) == (1, True)
+    beside.take_over()
+    beside.arm("journal.append.before=kill")
+    assert beside.run(*words).killed
+    beside.disarm()
+    assert beside.run(*words).document["verdict"] == "adopted"
+    beside.start()
+    try:
+        beside.ask("evict", identity=life.identity, wait=True, timeout_s=120.0)
+        check_tensors(beside, life.identity)
+    finally:
+        beside.kill()
