@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from weightctl.controller.core.damage import DamagedReplica
-from weightctl.controller.core.observation import Member, MemberState, ReplicaDetail
+from weightctl.controller.core.observation import Member, Members, MemberState, ReplicaDetail
 from weightctl.controller.core.plan import Reason, Step, StepKind
 from weightctl.controller.core.records import Availability
 from weightctl.controller.errors import BusyError, require
@@ -110,11 +110,16 @@ class Remover:
         copies: Mapping[int, ReplicaDetail],
         dropped: Mapping[int, ReplicaDetail],
     ) -> dict[int, _Proof]:
-        """The copies in one tier that are the very instances read back, recently enough."""
+        """The copies in one tier that are the very instances read back, recently enough.
+
+        One whose look contradicts its member has been changed since, whatever it was read as.
+        """
         evidence, group_id = self._dispatch.observer.evidence, work.members.group_id
         oldest_s = self._oldest_s(work)
         proofs = {}
         for index, copy in copies.items():
+            if not _is_as_recorded(work.members, index, copy):
+                continue
             epoch = work.seen.epochs[tier]
             read_s = evidence.read_s(tier, group_id, index, epoch, copy.instance_id)
             if read_s >= oldest_s:
@@ -261,3 +266,10 @@ class Remover:
                 f"{len(leases)} live leases",
                 "wait until they are released or dead",
             )
+
+
+def _is_as_recorded(members: Members, index: int, copy: ReplicaDetail) -> bool:
+    """Whether size and digest, as far as the tier tells it, are those of the member."""
+    if copy.size_bytes != members.sizes_bytes[index]:
+        return False
+    return copy.sha256 is None or copy.sha256 == members.digest(index)

@@ -20,7 +20,7 @@ from weightctl.controller.store.statements import load
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from weightctl.controller.core.identity import Identity
     from weightctl.controller.store.connection import StoreConnection
@@ -84,19 +84,29 @@ class EvidenceBook:
 
 
 class TierEpochs:
-    """The last epoch seen of each tier, so that a change is noticed across restarts."""
+    """Every tier in use, with the last epoch seen: a change is noticed across restarts."""
 
     def __init__(self, engine: Engine, known: dict[str, str]) -> None:
         self._engine = engine
         self._known = known
 
     def get(self, tier: str) -> str:
-        """The last epoch, empty for a tier never seen."""
+        """The last epoch, empty for a tier that was never seen, though it may have been used."""
         return self._known.get(tier, "")
 
     def names(self) -> tuple[str, ...]:
-        """Every tier that was ever seen."""
+        """Every tier that was ever seen or written to."""
         return tuple(self._known)
+
+    async def used(self, tiers: Iterable[str]) -> None:
+        """Remember tiers that are about to be written to; durable when it returns.
+
+        What is written there has to be looked for by a deletion, also when nobody saw the tier
+        since and it is not configured any more.  Raises WeightError DURABILITY_FAILED.
+        """
+        for tier in tiers:
+            if tier not in self._known:
+                await self.set(tier, "")
 
     async def set(self, tier: str, epoch: str) -> None:
         """Remember an epoch; durable when it returns.  Raises WeightError DURABILITY_FAILED."""

@@ -91,6 +91,9 @@ class Adoption:
         reading = await read(candidate, found, self._hands, on_read)
         if reading.obstacles:
             return told_of(candidate, found, reading)
+        await self._store.tier_epochs.used(
+            held.tier.profile.name for held in found.held if held.complete
+        )
         await self._put_manifest(candidate, found)
         record = await self._publish(candidate, reading)
         return told_of(candidate, found, reading, record)

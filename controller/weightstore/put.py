@@ -115,6 +115,7 @@ class Import:
         targets = await choose(
             self._tiers, names, as_members(upload.group_id, upload.members), self._options
         )
+        await self._store.tier_epochs.used(tier.profile.name for tier in targets)
         moved_bytes = await self._write(source, upload, targets)
         group = await self._observe(upload, targets)
         committed = await self._store.commit_import(

@@ -28,3 +28,15 @@ def test_a_deletion_without_a_former_tier_is_not_done_and_says_why(tmp_path: Pat
     cli.run("delete", IDENTITY, "--yes", "--wait")
     assert cli.json("get", IDENTITY)["availability"] == "DELETED"
     assert not list((tmp_path / "local_disk").rglob("*payload*"))
+
+
+def test_a_deletion_looks_for_a_tier_that_only_an_import_has_written_to(tmp_path: Path) -> None:
+    cli = Cli(tmp_path)
+    cli.ready()
+    text = cli.config.read_text()
+    cli.config.write_text(text.rpartition("[[tier]]")[0])
+    cli.run("delete", IDENTITY, "--yes", "--wait", "--timeout", "2s", code=ExitCode.TIMEOUT)
+    cli.config.write_text(text)
+    cli.run("delete", IDENTITY, "--yes", "--wait")
+    assert cli.json("get", IDENTITY)["availability"] == "DELETED"
+    assert not list((tmp_path / "local_disk").rglob("*payload*"))
