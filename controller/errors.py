@@ -2,8 +2,8 @@
 
 Imports nothing of weightctl.
 
-`WeightError` carries one contract code (CONTRACT 2.1) and is what every public call of the metadata
-store raises.  The `ReconcileError` family says what the loop does with a failure (DESIGN 7).  Each
+`WeightError` carries one contract code and is what every public call of the metadata
+store raises.  The `ReconcileError` family says what the loop does with a failure.  Each
 leaf has one stable `reason`, used alike in conditions, metrics, JSON and exit codes.  Every message
 answers three questions: what failed (with its key), why, and what to do next.
 """
@@ -15,7 +15,7 @@ from typing import ClassVar
 
 
 class ErrorCode(IntEnum):
-    """Contract error codes, CONTRACT 2.1.  The numbers are the wire values."""
+    """Contract error codes.  The numbers are the wire values."""
 
     INVALID_ARGUMENT = 1
     NOT_FOUND = 2
@@ -60,7 +60,7 @@ class WeightError(WeightctlError):
 
 
 class ManagedGroupError(WeightctlError):
-    """A generic path tried to change a member of a managed group (CONTRACT 6)."""
+    """A generic path tried to change a member of a managed group."""
 
     reason: ClassVar[str] = "UNAVAILABLE_IN_CURRENT_STATUS"
 
@@ -106,13 +106,13 @@ class TargetExistsError(TargetError):
 
 
 class ManifestError(WeightctlError):
-    """A stored manifest breaks a rule of CONTRACT 8; nothing of it may be used."""
+    """A stored manifest breaks a rule of `core.manifest_rules`; nothing of it may be used."""
 
     reason: ClassVar[str] = "BadManifest"
 
 
 class ReconcileError(WeightctlError):
-    """Root of the errors that the loop classifies (DESIGN 7)."""
+    """Root of the errors that the loop classifies."""
 
 
 class TransientError(ReconcileError):
@@ -191,7 +191,7 @@ class UnknownOutcomeError(ReconcileError):
 
 
 class InvariantViolationError(WeightctlError):
-    """An invariant of DESIGN 6 does not hold: the process must stop, nothing may be written."""
+    """A rule that must always hold does not: the process must stop, nothing may be written."""
 
     reason: ClassVar[str] = "InvariantViolation"
 

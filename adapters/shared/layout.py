@@ -6,10 +6,10 @@
     ...the same with `.partial`                         being written, or a killed writer's leftover
     ...the same with `.quarantined`                     kept for people, out of the loop's sight
 
-Group and key are percent-encoded (CONTRACT 1.2); what would be too long for a file name is named by
-its digest, `%%<sha256>`, beside a `%%<sha256>~name` file that holds the text.  A person can read,
-check (`sha256sum`) and remove all of it.  Invariant: the instance is part of the name, so removing
-a name can never remove a newer replica, and publishing one can never overwrite another.
+Group and key are percent-encoded; what would be too long for a file name is named by its digest,
+`%%<sha256>`, beside a `%%<sha256>~name` file that holds the text.  A person can read, check
+(`sha256sum`) and remove all of it.  Invariant: the instance is part of the name, so removing a name
+can never remove a newer replica, and publishing one can never overwrite another.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ def member(value: Member) -> doc.MemberFields:
 
 
 def keys(identity: Identity) -> doc.Keys:
-    """Every name that is derived from an identity (CONTRACT 1.2)."""
+    """Every name that is derived from an identity."""
     return {
         "apiVersion": API_VERSION,
         "kind": "Keys",

@@ -2,7 +2,7 @@
 
 An import is visible before its objects are, and one that is given up is cleaned away with them.
 What is adopted was there before and must outlive every failure of adopting it, so Begin and Commit
-(CONTRACT 3.1, 3.2) are prepared as a pair that is published in one transaction or not at all.
+are prepared as a pair that is published in one transaction or not at all.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """From observation to availability and residency.  Layer: core (pure).
 
-Owns the aggregation of CONTRACT 4.3 by the S/M rules: every member counts, the manifest too.  The
-states of all tiers are folded into one byte of flags per member by big-integer OR, so that the cost
-does not depend on Python-level work per member.  A result is only certain when the unanswered
-states could not change it; otherwise it is None.
+Every member counts, the manifest too.  The states of all tiers are folded into one byte of flags
+per member by big-integer OR, so that the cost does not depend on Python-level work per member.  A
+result is only certain when the unanswered states could not change it; otherwise it is None.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class GroupFacts:
         return self.member_count == reference.payload_count + 1
 
     def match(self, reference: ManifestReference, members: Members) -> bool:
-        """Whether the directory is exactly what the record promises (CONTRACT 4.3 `complete`)."""
+        """Whether the directory is exactly what the record promises."""
         return (
             self.types_known
             and self.manifest_index is not None
@@ -196,7 +195,7 @@ def aggregate(
 
     folded: from `fold`; complete_group: from `GroupFacts.match`; count_right: from
     `GroupFacts.count_right`.  A group that is not as promised is DEGRADED, and still HOT or COLD
-    where all of its members are (CONTRACT 4.3).
+    where all of its members are.
     """
 
     def judged(seen: Callable[[int], int]) -> tuple[Availability, Residency]:

@@ -1,7 +1,7 @@
 """The payload group beside its record: commit validation and the guard.  Layer: core (pure).
 
-Owns CONTRACT 5 (what must be seen before a revision becomes READY) and CONTRACT 6 (which groups the
-generic object paths leave alone).  What was not seen readable is not ready, never absent.
+Owns what must be seen before a revision becomes READY, and which groups the generic object paths
+leave alone.  What was not seen readable is not ready, never absent.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class GroupSnapshot:
 
 
 def validate_group(identity: Identity, reference: ManifestReference, group: GroupSnapshot) -> None:
-    """Commit validation against the physical group, in the order of CONTRACT 5.
+    """Commit validation against the physical group, in the contract's order.
 
     Raises NOT_FOUND, CONFLICT or NOT_READY; of faulty members the first in key order counts.
     """
@@ -93,7 +93,7 @@ def _first_member_fault(identity: Identity, key: str, group: GroupSnapshot) -> W
 
 
 def _first_wrong_type(key: str, members: Members) -> int | None:
-    """Index of the first member that breaks rules 5 or 6 of CONTRACT 5."""
+    """Index of the first member that is no WEIGHT, or as the manifest no METADATA."""
     expected = bytearray([DataType.WEIGHT]) * len(members)
     manifests = [] if key not in members.keys else [members.keys.index(key)]
     for index in manifests:
@@ -131,7 +131,7 @@ def _validate_payloads(identity: Identity, reference: ManifestReference, members
 
 
 def owner_of(state: WeightState, tenant_id: str, group_id: str) -> Identity | None:
-    """The revision, in any state, tombstones included, that manages a tenant's group (CONTRACT 6).
+    """The revision, in any state, tombstones included, that manages a tenant's group.
 
     Groups are scoped by tenant: under one name, that of another tenant is another group.
     """

@@ -1,8 +1,8 @@
 """Revision identity and every string derived from it.  Layer: core (pure).
 
-Owns CONTRACT section 1: validation, percent-encoding, canonical keys, digests, page tokens, and the
-command-line form.  All rules speak of UTF-8 bytes, never of characters, and nothing is normalised:
-two spellings of one glyph are two identities.  Text may carry arbitrary bytes by `surrogateescape`.
+Owns validation, percent-encoding, canonical keys, digests, page tokens, and the command-line form.
+All rules speak of UTF-8 bytes, never of characters, and nothing is normalised: two spellings of one
+glyph are two identities.  Text may carry arbitrary bytes by `surrogateescape`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def encode_text(text: object) -> bytes | None:
 
 
 def is_valid_component(text: object) -> bool:
-    """Component rule (CONTRACT 1.1): text of 1..1024 bytes, none below 0x20, none 0x7F."""
+    """Component rule: text of 1..1024 bytes, none below 0x20, none 0x7F."""
     if isinstance(text, str) and text.isascii():
         return 1 <= len(text) <= COMPONENT_BYTES_MAX and text.isprintable()
     raw = encode_text(text)
@@ -60,7 +60,7 @@ def is_valid_component(text: object) -> bool:
 
 
 def is_valid_tenant(text: object) -> bool:
-    """Tenant rule (CONTRACT 1.1): text, no leading `_`, no control byte, any length but 0."""
+    """Tenant rule: text, no leading `_`, no control byte, any length but 0."""
     if isinstance(text, str) and text.isascii():
         return text != "" and text[0] != "_" and text.isprintable()
     raw = encode_text(text)
@@ -68,7 +68,7 @@ def is_valid_tenant(text: object) -> bool:
 
 
 def is_valid_sha256(text: object) -> bool:
-    """Exactly 64 lower-case hexadecimal characters (CONTRACT 1.2)."""
+    """Exactly 64 lower-case hexadecimal characters."""
     return isinstance(text, str) and _SHA256.fullmatch(text) is not None
 
 
@@ -79,7 +79,7 @@ def is_u64(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """One immutable revision of a model's weights: the five fields of CONTRACT 1.1.
+    """One immutable revision of a model's weights, named by five fields.
 
     An instance may be invalid, even of foreign types; `problem()` says why.  Orders by `sort_key`.
     """
@@ -138,7 +138,7 @@ def text_bytes(text: str) -> bytes:
 
 
 def percent_encode(text: str) -> str:
-    """E(x) of CONTRACT 1.2: keep `A-Za-z0-9-_.~`, every other byte becomes `%XX`."""
+    """One component of a key: keep `A-Za-z0-9-_.~`, every other byte becomes `%XX`."""
     if _PLAIN.fullmatch(text):
         return text
     return _ESCAPED.sub(lambda match: b"%%%02X" % match.group()[0], text_bytes(text)).decode(
@@ -147,14 +147,14 @@ def percent_encode(text: str) -> str:
 
 
 def manifest_key(identity: Identity) -> str:
-    """Canonical manifest object key; does not validate (CONTRACT 1.2)."""
+    """Canonical manifest object key; does not validate."""
     parts = (identity.namespace, identity.resource_id, identity.revision)
     path = "/".join(percent_encode(part) for part in parts)
     return f"weights/{path}/{identity.weight_generation}/manifest"
 
 
 def payload_prefix(identity: Identity) -> str:
-    """Prefix of every payload object key of the managed manifest variant (CONTRACT 8.4)."""
+    """Prefix of every payload object key of the managed manifest variant."""
     return manifest_key(identity).removesuffix("/manifest") + "/payload/"
 
 
@@ -206,7 +206,7 @@ def lease_record_key(lease_id: int) -> str:
 
 
 def payload_keys_digest(keys: Iterable[str]) -> str:
-    """SHA-256 hex over the byte-sorted, length-prefixed keys; duplicates count (CONTRACT 1.2)."""
+    """SHA-256 hex over the byte-sorted, length-prefixed keys; duplicates count."""
     return hashlib.sha256(_length_prefixed(sorted(keys, key=text_bytes))).hexdigest()
 
 
@@ -216,7 +216,7 @@ def page_token(identity: Identity) -> str:
 
 
 def parse_page_token(token: str) -> tuple[str, int] | None:
-    """(revision, generation) of a token, or None when malformed (CONTRACT 2.6)."""
+    """(revision, generation) of a token, or None when malformed."""
     revision, separator, digits = token.rpartition(TOKEN_SEPARATOR)
     if not separator or not revision or not _DIGITS.fullmatch(digits):
         return None

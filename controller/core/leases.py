@@ -1,8 +1,8 @@
 """Acquire, renew, release and expire of revision leases.  Layer: core (pure).
 
-Owns CONTRACT 3.5-3.8.  A lease is dead at `now == expires_at_ms`; taking one does not touch the
-revision's record.  While a revision is repaired its present leases may still be renewed: repair
-only adds replicas, and a reader must not lose its claim to it.
+A lease is dead at `now == expires_at_ms`; taking one does not touch the revision's record.  While a
+revision is repaired its present leases may still be renewed: repair only adds replicas, and a
+reader must not lose its claim to it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def prepare_acquire(
     ttl_ms: int,
     now_ms: int,
 ) -> LeaseMutation:
-    """AcquireWeightRevisionLease, CONTRACT 3.5; a new lease consumes an id."""
+    """AcquireWeightRevisionLease; a new lease consumes an id."""
     check_call("lease on", identity, expected_metadata_generation)
     if not is_valid_component(holder):
         raise invalid(
@@ -94,7 +94,7 @@ def prepare_renew(
     tenant_id: str = DEFAULT_TENANT,
     now_ms: int,
 ) -> LeaseMutation:
-    """Renew, CONTRACT 3.6; never shortens, because replay refuses a shrinking lease."""
+    """Renew; never shortens, because replay refuses a shrinking lease."""
     _check_lease_call("renewal", lease_id, tenant_id)
     _check_ttl("renewal of lease", lease_id, ttl_ms)
     lease = state.leases.get(lease_id)
@@ -115,7 +115,7 @@ def prepare_renew(
 def prepare_release(
     state: WeightState, *, lease_id: int, tenant_id: str = DEFAULT_TENANT
 ) -> LeaseMutation:
-    """Release, CONTRACT 3.7; an unknown id is a no-op, an expired lease is erased too."""
+    """Release; an unknown id is a no-op, an expired lease is erased too."""
     _check_lease_call("release", lease_id, tenant_id)
     lease = state.leases.get(lease_id)
     if lease is None:
@@ -143,7 +143,7 @@ def prepare_expire(
 
 
 def check_lease(state: WeightState, mutation: LeaseMutation) -> None:
-    """Every check of Publish, CONTRACT 3.8, without applying anything."""
+    """Every check of Publish, without applying anything."""
     if mutation.no_op:
         return
     what = f"lease {mutation.lease_id}"
@@ -200,7 +200,7 @@ def apply_lease(state: WeightState, mutation: LeaseMutation) -> RevisionLease:
 
 
 def _check_revision(record: RevisionMetadata, lease: RevisionLease, *, new: bool) -> None:
-    """A new lease is fenced by the present generation, as replay demands (CONTRACT 7.3)."""
+    """A new lease is fenced by the present generation, as replay demands."""
     fence, generation = lease.fenced_metadata_generation, record.metadata_generation
     if generation < fence or (new and generation != fence):
         raise stale(record, fence)

@@ -1,8 +1,8 @@
 """Begin, commit, abort, delete, finish of a delete, and what was observed.  Layer: core (pure).
 
-Owns the mutations of a revision's record alone (CONTRACT 3.1-3.4, 3.14-3.16).  Each `prepare_*`
-checks the current state in the contract's order, raises `WeightError`, and yields a mutation; it
-changes nothing.  `publish_metadata` compares and swaps.  `now_ms` is wall-clock milliseconds.
+Owns the mutations of a revision's record alone.  Each `prepare_*` checks the current state in the
+contract's order, raises `WeightError`, and yields a mutation; it changes nothing.
+`publish_metadata` compares and swaps.  `now_ms` is wall-clock milliseconds.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def prepare_begin(
     payload_group_id: str = "",
     now_ms: int,
 ) -> MetadataMutation:
-    """BeginWeightImport, CONTRACT 3.1; an empty group id is filled in."""
+    """BeginWeightImport; an empty group id is filled in."""
     draft = _check_begin(identity, expected_payload_count, expected_logical_bytes, payload_group_id)
     owner = state.groups.get(draft.payload_group_id)
     if owner is not None and owner != identity:
@@ -126,7 +126,7 @@ def prepare_commit(
     group: GroupSnapshot | None,
     now_ms: int,
 ) -> MetadataMutation:
-    """CommitWeightImport, CONTRACT 3.2; `group` is validated last, None checks the record only."""
+    """CommitWeightImport; `group` is validated last, None checks the record only."""
     check_call("commit of", identity, expected_metadata_generation)
     problem = reference_problem(manifest) or _canonical_problem(identity, manifest)
     if problem is not None:
@@ -175,7 +175,7 @@ def _commit_again(
 def prepare_abort(
     state: WeightState, *, identity: Identity, expected_metadata_generation: int, now_ms: int
 ) -> MetadataMutation:
-    """AbortWeightImport, CONTRACT 3.3; removes nothing, cleaning up is the delete path's work."""
+    """AbortWeightImport; removes nothing, cleaning up is the delete path's work."""
     check_call("abort of", identity, expected_metadata_generation)
     current = existing(state, identity)
     if current.availability == Availability.DELETING:
@@ -194,7 +194,7 @@ def prepare_abort(
 def prepare_delete(
     state: WeightState, *, identity: Identity, expected_metadata_generation: int, now_ms: int
 ) -> MetadataMutation:
-    """DeleteWeightRevision, CONTRACT 3.14; carries the expired leases that it erases."""
+    """DeleteWeightRevision; carries the expired leases that it erases."""
     check_call("delete of", identity, expected_metadata_generation)
     current = existing(state, identity)
     if current.availability in _GOING:
@@ -219,7 +219,7 @@ def prepare_delete(
 def prepare_finish_delete(
     state: WeightState, *, identity: Identity, expected_metadata_generation: int, now_ms: int
 ) -> MetadataMutation:
-    """FinishDelete, CONTRACT 3.15; the caller has proven that every member is absent."""
+    """FinishDelete; the caller has proven that every member is absent."""
     check_call("finishing the delete of", identity, expected_metadata_generation)
     current = existing(state, identity)
     if current.availability == Availability.DELETED:
@@ -245,7 +245,7 @@ def prepare_observation(
     residency: Residency,
     now_ms: int,
 ) -> MetadataMutation:
-    """Publication of what a reconcile pass saw of an idle published revision, CONTRACT 3.16."""
+    """Publication of what a reconcile pass saw of an idle published revision."""
     check_call("observation of", identity, expected_metadata_generation)
     if availability == Availability.READY and residency == Residency.ABSENT:
         raise invalid(f"observation of {identity}", "a READY revision is not ABSENT")
@@ -271,7 +271,7 @@ def prepare_observation(
 
 
 def check_metadata(state: WeightState, mutation: MetadataMutation) -> Identity:
-    """Every check of Publish, CONTRACT 3.4, without applying anything; gives whom it concerns."""
+    """Every check of Publish, without applying anything; gives whom it concerns."""
     previous, record = mutation.previous, mutation.next
     known = previous or record
     if known is None:

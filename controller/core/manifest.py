@@ -1,9 +1,9 @@
 """The stored weight manifest: records, canonical bytes, digest, summary.  Layer: core (pure).
 
-Owns the shape of CONTRACT section 8: which tensors a revision holds and which byte range of which
-payload object holds each box of them.  An instance may be invalid; `manifest_rules.validate` says
-why.  The canonical bytes are the identity of a manifest: equal meaning gives equal bytes.  It
-holds no tenant, no address and no lifecycle state.
+Owns its shape: which tensors a revision holds and which byte range of which payload object holds
+each box of them.  An instance may be invalid; `manifest_rules.validate` says why.  The canonical
+bytes are the identity of a manifest: equal meaning gives equal bytes.  It holds no tenant, no
+address and no lifecycle state.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ RESOURCE_KIND = "model_weight"
 MANIFEST_SUFFIX = "/manifest"
 PAYLOAD_INFIX = "/payload/"
 AXIS_KINDS = ("dp", "pp", "ep", "tp")
-"""Every axis kind, in canonical order (CONTRACT 8.2)."""
+"""Every axis kind, in canonical order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParallelAxis:
-    """How one parallel axis treats a tensor; `dim` only for `split` (CONTRACT 8.1)."""
+    """How one parallel axis treats a tensor; `dim` only for `split`."""
 
     semantics: str
     kind: str
@@ -81,7 +81,7 @@ class StoredWeightManifest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PayloadSummary:
-    """The payload objects a manifest needs: key -> bytes, in key order (CONTRACT 5, end)."""
+    """The payload objects a manifest needs: key -> bytes, in key order."""
 
     object_bytes: Mapping[str, int]
 
@@ -97,7 +97,7 @@ class PayloadSummary:
 
     @property
     def payload_keys_sha256(self) -> str:
-        """Digest of the sorted payload keys (CONTRACT 1.2)."""
+        """Digest of the sorted payload keys."""
         return payload_keys_digest(self.object_bytes)
 
 
@@ -114,7 +114,7 @@ def payload_summary(manifest: StoredWeightManifest) -> PayloadSummary:
 
 
 def canonical_bytes(manifest: StoredWeightManifest) -> bytes:
-    """The one spelling of a valid manifest (CONTRACT 8.2); the stored object holds exactly it."""
+    """The one spelling of a valid manifest; the stored object holds exactly it."""
     document = {
         "resource_kind": manifest.resource_kind,
         "namespace": manifest.namespace,

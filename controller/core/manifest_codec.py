@@ -1,8 +1,8 @@
 """Stored bytes to a checked manifest, and the reader's check.  Layer: core (pure).
 
-Owns the strict parse (CONTRACT 8.3) and the check before use (8.5).  A parsed manifest has passed
-every rule, so nobody checks it again.  Input is hostile until then: its size, nesting and numbers
-are bounded, and nothing but ManifestError comes out.
+Owns the strict parse and the check before use.  A parsed manifest has passed every rule, so nobody
+checks it again.  Input is hostile until then: its size, nesting and numbers are bounded, and
+nothing but ManifestError comes out.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SPLIT_AXIS = _AXIS | {"dim"}
 
 
 def parse_manifest(raw: bytes) -> StoredWeightManifest:
-    """The manifest that `raw` spells, checked whole.  Raises ManifestError (CONTRACT 8.3, 8.4)."""
+    """The manifest that `raw` spells, checked whole.  Raises ManifestError."""
     document = _object(_load(raw), _TOP, "")
     document["tensors"] = tuple(
         _tensor(value, f"tensors[{index}]")
@@ -54,7 +54,7 @@ def parse_manifest(raw: bytes) -> StoredWeightManifest:
 
 
 def read_manifest(record: RevisionMetadata, raw: bytes) -> StoredWeightManifest:
-    """The manifest of a READY record from its stored bytes, checked by CONTRACT 8.5.
+    """The manifest of a READY record from its stored bytes, checked before use.
 
     Both the stored bytes and the canonical bytes must have the recorded digest.  Raises WeightError
     NOT_READY, IntegrityError for another manifest than the recorded one, or ManifestError.

@@ -1,8 +1,9 @@
 """Every rule a stored manifest must keep, in the contract's order.  Layer: core (pure).
 
-Owns CONTRACT 8.4, managed variant: the manifest key ends with `/manifest`, each payload key starts
-with that stem + `/payload/`, the group id is free.  Sorting replaces comparing pairs throughout, so
-50,000 tensors are checked in well under a second.  The first broken rule raises ManifestError.
+Of the two variants this is the managed one: the manifest key ends with `/manifest`, each payload
+key starts with that stem + `/payload/`, the group id is free.  Sorting replaces comparing pairs
+throughout, so 50,000 tensors are checked in well under a second.  The first broken rule raises
+ManifestError.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ ALIASES_MIN = 2
 
 
 def validate(manifest: StoredWeightManifest) -> None:
-    """Check all of CONTRACT 8.4.  Raises ManifestError for the first broken rule."""
+    """Check every rule.  Raises ManifestError for the first broken rule."""
     _check_fields(manifest)
     _check_keys(manifest)
     tensors = _check_references(manifest)

@@ -1,4 +1,4 @@
-"""Mutations as values: what Prepare yields and Publish applies (CONTRACT 3).  Layer: core (pure).
+"""Mutations as values: what Prepare yields and Publish applies.  Layer: core (pure).
 
 A mutation names the whole record it saw (`previous`) and the whole record it wants (`next`);
 Publish compares and swaps.  A no-op carries the current record, is neither logged nor gated.  The

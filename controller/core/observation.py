@@ -1,8 +1,8 @@
 """What was seen of a payload group, as arrays.  Layer: core (pure).
 
-Owns the member table of a group, one byte per member and tier, and the aggregation of CONTRACT 4.3
-(the S/M rules: the manifest counts).  Whatever was not answered is UNKNOWN, and UNKNOWN never turns
-into ABSENT.  There is no object per member: a million members are a few flat buffers.
+Owns the member table of a group and one byte per member and tier.  Whatever was not answered is
+UNKNOWN, and UNKNOWN never turns into ABSENT.  There is no object per member: a million members are
+a few flat buffers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Progress, finish and publication of operations.  Layer: core (pure).
 
-Owns CONTRACT 3.10-3.12.  An operation and its revision's record change together or not at all, the
-operation's fence follows the record's generation, and completion comes from observation only.
+An operation and its revision's record change together or not at all, the operation's fence follows
+the record's generation, and completion comes from observation only.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def prepare_progress(
     residency: Residency,
     now_ms: int,
 ) -> OperationMutation:
-    """UpdateOperationProgress, CONTRACT 3.10, with the observed availability and residency.
+    """UpdateOperationProgress, with the observed availability and residency.
 
     Stored progress is a high-water mark: processed and total never go down, the cursor moves only
     when processed does.
@@ -134,7 +134,7 @@ def _progressed(
 def prepare_finish(
     state: WeightState, *, operation_id: int, observed_residency: Residency, now_ms: int
 ) -> OperationMutation:
-    """FinishOperation, CONTRACT 3.11; the caller has seen the whole group at the target."""
+    """FinishOperation; the caller has seen the whole group at the target."""
     what = f"finish of operation {operation_id}"
     _check_operation_id(what, operation_id)
     known = state.operations.get(operation_id)
@@ -180,7 +180,7 @@ def prepare_finish(
 
 
 def check_operation(state: WeightState, mutation: OperationMutation) -> None:
-    """Every check of Publish, CONTRACT 3.12, without applying anything."""
+    """Every check of Publish, without applying anything."""
     before, record = mutation.metadata.previous, mutation.metadata.next
     held = None if before is None else state.metadata.get(before.identity)
     if before is None or (held is not before and held != before):

@@ -1,6 +1,6 @@
 """What a mutation writes to the op-log, as values.  Layer: core (pure).
 
-Owns the entry types 8 to 11 of CONTRACT 7.1, their keys and what each mutation emits.
+Owns the entry types 8 to 11, their keys and what each mutation emits.
 The binary form, sequence and checksum belong to the store's codec.  What is emitted here is what
 `replay` accepts.
 """

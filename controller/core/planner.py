@@ -28,7 +28,7 @@ _PENDING = agg.HOT_PENDING | agg.COLD_PENDING
 
 
 def plan(situation: Situation) -> Plan:
-    """What would be done now, and why (DESIGN 5).  Pure: the same situation, the same plan."""
+    """What would be done now, and why.  Pure: the same situation, the same plan."""
     draft = Draft(situation)
     availability = situation.record.availability
     if availability is Availability.IMPORTING:

@@ -1,7 +1,7 @@
 """Reads of the weight state: get, list and query.  Layer: core (pure).
 
-Owns CONTRACT 2.6 and 3.13.  Every state is shown, drafts and tombstones included.  `now_ms` is wall
-clock, for counting live leases.
+Every state is shown, drafts and tombstones included.  `now_ms` is wall clock, for counting live
+leases.
 """
 
 from __future__ import annotations

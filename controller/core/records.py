@@ -1,7 +1,7 @@
 """Records of the Weight Metadata Store and the requests' shapes.  Layer: core (pure).
 
-Owns the enums, the frozen records of CONTRACT 2.1-2.2 and their limits.  No tensor, fragment or
-endpoint field exists here.  Equality is field-wise, which is what compare-and-swap relies on.
+Owns the enums, the frozen records and their limits.  No tensor, fragment or endpoint field exists
+here.  Equality is field-wise, which is what compare-and-swap relies on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LIST_LIMIT_DEFAULT = 100
 LEASE_TTL_MS_MAX = 86_400_000
 IMPORT_ABANDON_MS = 300_000
 COMPLETED = "completed"
-"""The only terminal marker in an operation's message (CONTRACT 2.2)."""
+"""The only terminal marker in an operation's message."""
 
 
 class Availability(IntEnum):
@@ -68,7 +68,7 @@ class DataType(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestReference:
-    """What the metadata record knows of the immutable manifest (CONTRACT 2.2)."""
+    """What the metadata record knows of the immutable manifest."""
 
     manifest_key: str = ""
     manifest_sha256: str = ""
@@ -140,7 +140,7 @@ class RevisionPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """The whole weight state (CONTRACT 3.18): identity order, ids ascending."""
+    """The whole weight state: identity order, ids ascending."""
 
     metadata: tuple[RevisionMetadata, ...] = ()
     leases: tuple[RevisionLease, ...] = ()

@@ -1,8 +1,8 @@
 """Acceptance of op-log entries into a state.  Layer: core (pure).
 
-Owns CONTRACT 7.3.  An entry is applied wholly or refused with nothing changed and the expected
-sequence where it was.  The state after it would pass `snapshot.validate_snapshot`; only what the
-entry reaches is checked.  Size, checksum, type and decoding come before, in the store's codec.
+An entry is applied wholly or refused with nothing changed and the expected sequence where it was.
+The state after it would pass `snapshot.validate_snapshot`; only what the entry reaches is checked.
+Size, checksum, type and decoding come before, in the store's codec.
 
 Tombstones of erased records and leases live as long as the `Replay`; begin again from a snapshot to
 drop them.

@@ -1,8 +1,8 @@
 """Export, the one validation, and restore of the whole weight state.  Layer: core (pure).
 
-Owns CONTRACT 3.18.  Every way into a state passes `validate_snapshot`: restore, standby bootstrap
-and promotion; replay keeps its rules entry by entry.  Restore makes a new state, so a refused
-snapshot leaves the old one as it was.
+Every way into a state passes `validate_snapshot`: restore, standby bootstrap and promotion; replay
+keeps its rules entry by entry.  Restore makes a new state, so a refused snapshot leaves the old one
+as it was.
 """
 
 from __future__ import annotations

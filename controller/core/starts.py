@@ -1,27 +1,11 @@
 """Start of residency operations and of repairs.  Layer: core (pure).
 
-Owns CONTRACT 3.9.  A start consumes an operation id; its fence is the generation that it makes.
-
-Start of a repair (REPAIRING, target HOT or COLD), in the contract's form:
-
-| # | Check | Error |
-| --- | --- | --- |
-| 1 | identity; expected gen != 0; target HOT or COLD only | INVALID_ARGUMENT |
-| 2 | exists | NOT_FOUND |
-| 3 | REPAIRING active, same target: not retry-gen -> STALE_GENERATION; else success no-op | |
-| 4 | any other operation active (other kind, other target, record missing) | BUSY |
-| 5 | generation equal | STALE_GENERATION |
-| 6 | DEGRADED, or READY with fewer copies than the policy asks (observed) | NOT_READY |
-| 7 | can-advance; next_operation_id not 0 / max | GENERATION_EXHAUSTED |
-| 8 | member count = payload_count + 1 | NOT_READY |
-| -> | as a residency start with operation = REPAIRING and the asked target | |
-
-A live lease does not block it, at Prepare or at Publish, and may be renewed meanwhile: repair only
-adds replicas.  Acquire, delete and every other start stay BUSY.  Progress: 3.10.
+A start consumes an operation id; its fence is the generation that it makes.  What is checked before
+a repair starts, and in which order, stands in STATE_MACHINE.md.
 
 A repair towards COLD asks for the policy's cold copies of every member, one towards HOT for a
-memory replica as well.  Finish: 3.11, but as a repair removes nothing, one towards COLD ends at
-whatever residency is observed then, HOT, COLD or MIXED; the record takes it over.
+memory replica as well.  As a repair removes nothing, one towards COLD ends at whatever residency is
+observed then, HOT, COLD or MIXED; the record takes it over.
 """
 
 from __future__ import annotations
@@ -76,7 +60,7 @@ def prepare_start(
     member_count: int,
     now_ms: int,
 ) -> OperationMutation:
-    """StartWeightResidencyOperation, CONTRACT 3.9; `member_count` is the group's, observed now."""
+    """StartWeightResidencyOperation; `member_count` is the group's, observed now."""
     _check_start(identity, expected_metadata_generation, target_residency)
     kind = _KIND_OF[target_residency]
     record = existing(state, identity)

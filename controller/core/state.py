@@ -28,12 +28,12 @@ _NO_LEASES: dict[int, RevisionLease] = {}
 
 
 def row_key(identity: Identity) -> tuple[bytes, int]:
-    """Order of the revisions of one resource (CONTRACT 2.6): revision bytes, then generation."""
+    """Order of the revisions of one resource: revision bytes, then generation."""
     return text_bytes(identity.revision), identity.weight_generation
 
 
 class WeightState:
-    """All revisions, leases and operations; empty when new, counters at 1 (CONTRACT 3.18).
+    """All revisions, leases and operations; empty when new, counters at 1.
 
     The dictionaries are for reading; the methods keep the indexes in step.
     """
@@ -66,7 +66,7 @@ class WeightState:
         return self._leases_of.get(identity, _NO_LEASES).values()
 
     def active_leases(self, identity: Identity, now_ms: int) -> list[RevisionLease]:
-        """Leases that count now: expiry strictly later, fence not ahead (CONTRACT 2.6)."""
+        """Leases that count now: expiry strictly later, fence not ahead."""
         leases = self._leases_of.get(identity)
         if leases is None:
             return []
@@ -100,7 +100,7 @@ class WeightState:
     # --- ids --------------------------------------------------------------------------------------
 
     def take_lease_id(self) -> int:
-        """Consume the next lease id; it is never given out again, used or not (CONTRACT 3)."""
+        """Consume the next lease id; it is never given out again, used or not."""
         lease_id = self.next_lease_id
         self.next_lease_id += 1
         return lease_id

@@ -1,7 +1,7 @@
 """The steps that the mutations of a revision's record share.  Layer: core (pure).
 
-Owns the checks that stand first in every table of CONTRACT 3, the retry rule and the one way to
-make a record's next generation: generation + 1, time never back.
+Owns the checks that stand first in every mutation, the retry rule and the one way to make a
+record's next generation: generation + 1, time never back.
 """
 
 from __future__ import annotations

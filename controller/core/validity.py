@@ -1,8 +1,8 @@
 """What makes a record valid, and the arithmetic of generations.  Layer: core (pure).
 
-Owns CONTRACT 2.4, 2.5 and the per-record rules of 3.18, one place for Publish, replay and restore
-alike.  A `*_problem` function returns the first broken rule as text for people, or None; the caller
-decides the error code.
+Owns every rule of a single record and the transitions of availability, one place for Publish,
+replay and restore alike.  A `*_problem` function returns the first broken rule as text for people,
+or None; the caller decides the error code.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     )
 
 GENERATION_MAX = U64_MAX - 1
-"""The last generation that a record can reach (CONTRACT 3.19)."""
+"""The last generation that a record can reach."""
 
 PUBLISHED = frozenset({Availability.READY, Availability.DEGRADED})
 TARGETS = frozenset({Residency.HOT, Residency.COLD})
@@ -47,17 +47,17 @@ TRANSITIONS = frozenset(
 
 
 def is_transition(before: Availability, after: Availability) -> bool:
-    """Whether the availability may change so (CONTRACT 2.5); staying is not a transition."""
+    """Whether the availability may change so; staying is not a transition."""
     return (before, after) in TRANSITIONS
 
 
 def can_advance(generation: int) -> bool:
-    """Whether a record of this generation may change once more (CONTRACT 3)."""
+    """Whether a record of this generation may change once more."""
     return 0 < generation < GENERATION_MAX
 
 
 def is_retry(current: int, expected: int) -> bool:
-    """Whether a caller that expected `expected` may be the author of `current` (CONTRACT 3)."""
+    """Whether a caller that expected `expected` may be the author of `current`."""
     return current in (expected, expected + 1)
 
 
@@ -72,7 +72,7 @@ def is_kind(kind: type, value: object) -> bool:
 
 
 def reference_problem(reference: ManifestReference) -> str | None:
-    """Full validity of a committed manifest reference (CONTRACT 2.4 rule 10)."""
+    """Full validity of a committed manifest reference."""
     if not is_valid_component(reference.manifest_key):
         return "manifest_key must be 1 to 1024 bytes without control bytes"
     if not is_valid_sha256(reference.manifest_sha256):
@@ -89,7 +89,7 @@ def reference_problem(reference: ManifestReference) -> str | None:
 
 
 def record_problem(record: RevisionMetadata) -> str | None:
-    """The first rule of CONTRACT 2.4 that the record breaks, in that order, or None."""
+    """The first rule that the record breaks, in the order below, or None."""
     return (
         _enum_problem(record)
         or record.identity.problem()
@@ -186,7 +186,7 @@ def _draft_problem(reference: ManifestReference) -> str | None:
 
 
 def lease_problem(lease: RevisionLease, record: RevisionMetadata | None) -> str | None:
-    """The first rule of CONTRACT 3.18 step 3 that a stored lease breaks, or None."""
+    """The first rule that a stored lease breaks, or None."""
     fence = lease.fenced_metadata_generation
     if not is_u64(lease.lease_id) or lease.lease_id == 0:
         return "lease_id must be an integer from 1 to 2^64-1"
@@ -208,7 +208,7 @@ def lease_problem(lease: RevisionLease, record: RevisionMetadata | None) -> str 
 
 
 def operation_problem(operation: ResidencyOperation, record: RevisionMetadata | None) -> str | None:
-    """The first rule of CONTRACT 3.18 step 5 that a stored operation breaks, or None."""
+    """The first rule that a stored operation breaks, or None."""
     return _operation_shape_problem(operation) or _operation_link_problem(operation, record)
 
 

@@ -2,8 +2,8 @@
 
 read the record -> observe -> plan -> record what was observed -> act -> say when to come again.
 A pass keeps nothing for the next one: whatever ends it at any await, the next pass starts from what
-is durable and what it sees.  Errors are classed here (DESIGN 7); only a broken invariant and
-cancellation leave it.
+is durable and what it sees.  Errors are classed here; only a broken invariant and cancellation
+leave it.
 """
 
 import logging

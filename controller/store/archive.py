@@ -10,7 +10,7 @@
 
 Records are rows of the codec; an object is [tenant, group id, key, data type, size, sha256 hex,
 hard pin]. The digest is over the body as compact JSON with sorted keys in ASCII. A missing section
-is empty (CONTRACT 7.4); one that is damaged or invalid makes the whole file unusable.
+is empty; one that is damaged or invalid makes the whole file unusable.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The op-log's payloads as bytes (CONTRACT 7.1), version 1.  Layer: store, no I/O.
+"""The op-log's payloads as bytes, version 1.  Layer: store, no I/O.
 
 A payload is one JSON array in ASCII without spaces; its first element is the codec's version and
-the rest is positional, in the order of the record's fields in CONTRACT 2.2:
+the rest is positional, in the order of the record's fields:
 
     identity   [tenant_id, namespace, resource_id, revision, weight_generation]
     reference  [manifest_key, manifest_sha256, payload_group_id, payload_keys_sha256,

@@ -239,7 +239,7 @@ class Engine:
         )
 
     async def expire(self, identity: Identity | None) -> tuple[RevisionLease, ...]:
-        """Erase the dead leases of one revision or of all (CONTRACT 3.7, 4.6), by ascending id.
+        """Erase the dead leases of one revision or of all, by ascending id.
 
         Each revision's leases are judged again under its lock, where a renewal that came first
         wins; all of them share commits.  Raises WeightError; what was durable by then is erased.

@@ -1,4 +1,4 @@
-"""The rolling-upgrade capability gate (CONTRACT 7.5).  Layer: store, a configuration value.
+"""The rolling-upgrade capability gate.  Layer: store, a configuration value.
 
 With high availability and the etcd op-log, weight mutations stay refused until an operator asserts
 that every standby understands op-log types 8 to 11.  Reads and no-ops are never gated.  A restore

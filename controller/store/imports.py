@@ -1,7 +1,7 @@
 """When the writer of an import was last heard of.  Layer: store, memory only.
 
-Kept outside the record, so that a Begin retry returns the identical record and replay is not upset
-(CONTRACT 12, 4.6).  Monotonic time; what is not known counts from the opening of the store.
+Kept outside the record, so that a Begin retry returns the identical record and replay is not upset.
+Monotonic time; what is not known counts from the opening of the store.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class LeaseRequests(Part):
     async def acquire_lease(
         self, *, identity: Identity, expected_metadata_generation: int, holder: str, ttl_ms: int
     ) -> RevisionLease:
-        """AcquireWeightRevisionLease (CONTRACT 3.5)."""
+        """AcquireWeightRevisionLease; a holder that has a live one gets that one again."""
         return await self._engine.mutate(
             identity,
             partial(
@@ -46,7 +46,7 @@ class LeaseRequests(Part):
     async def renew_lease(
         self, *, lease_id: int, ttl_ms: int, tenant_id: str = DEFAULT_TENANT
     ) -> RevisionLease:
-        """Renew (CONTRACT 3.6); never shortens."""
+        """Renew; never shortens."""
         return await self._engine.mutate(
             self._lease_key(lease_id),
             partial(
@@ -60,7 +60,7 @@ class LeaseRequests(Part):
 
     @typed
     async def release_lease(self, *, lease_id: int, tenant_id: str = DEFAULT_TENANT) -> None:
-        """Release (CONTRACT 3.7); an unknown id is a success."""
+        """Release; an unknown id is a success."""
         await self._engine.mutate(
             self._lease_key(lease_id),
             partial(_prepare_release, lease_id=lease_id, tenant_id=tenant_id),
@@ -71,7 +71,7 @@ class LeaseRequests(Part):
     async def expire_leases(self, *, identity: Identity | None = None) -> tuple[RevisionLease, ...]:
         """Erase the leases that are dead now, of one revision or of all; gives those erased.
 
-        A renewal that comes first wins (CONTRACT 4.6).
+        A renewal that comes first wins.
         """
         return await self._engine.expire(identity)
 

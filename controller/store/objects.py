@@ -1,4 +1,4 @@
-"""The generic paths of plain objects, with the guard of managed groups (CONTRACT 6).  Layer: store.
+"""The generic paths of plain objects, with the guard of managed groups.  Layer: store.
 
 Plain objects live beside managed groups, as a cache: they may be removed, evicted and cleared at
 any time. Members of a managed group never are, whatever state its revision is in; each path refuses

@@ -33,7 +33,7 @@ class OperationRequests(Part):
         target_residency: Residency,
         member_count: int,
     ) -> ResidencyOperation:
-        """StartWeightResidencyOperation (CONTRACT 3.9); `member_count` was observed just now."""
+        """StartWeightResidencyOperation; `member_count` was observed just now."""
         return await self._engine.mutate(
             identity,
             partial(
@@ -81,7 +81,7 @@ class OperationRequests(Part):
         availability: Availability,
         residency: Residency,
     ) -> ResidencyOperation:
-        """UpdateOperationProgress (CONTRACT 3.10) with what was observed."""
+        """UpdateOperationProgress with what was observed."""
         return await self._engine.mutate(
             self._operation_key(operation_id),
             partial(
@@ -100,7 +100,7 @@ class OperationRequests(Part):
     async def finish_operation(
         self, *, operation_id: int, observed_residency: Residency
     ) -> ResidencyOperation:
-        """FinishOperation (CONTRACT 3.11); the caller has observed the whole group there."""
+        """FinishOperation; the caller has observed the whole group there."""
         return await self._engine.mutate(
             self._operation_key(operation_id),
             partial(

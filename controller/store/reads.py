@@ -31,7 +31,7 @@ class Reads(Part):
 
     @typed
     async def get(self, *, identity: Identity) -> RevisionView:
-        """GetWeightRevision (CONTRACT 2.6)."""
+        """GetWeightRevision: a record in any state, with its live leases counted."""
         return queries.get_revision(
             self._engine.state, identity=identity, now_ms=self._clock.wall_ms()
         )
@@ -46,7 +46,7 @@ class Reads(Part):
         page_token: str = "",
         limit: int = LIST_LIMIT_DEFAULT,
     ) -> RevisionPage:
-        """ListWeightRevisions (CONTRACT 2.6)."""
+        """ListWeightRevisions: those of one resource, by revision and generation, in pages."""
         return queries.list_revisions(
             self._engine.state,
             namespace=namespace,
@@ -61,7 +61,7 @@ class Reads(Part):
     async def query_operation(
         self, *, operation_id: int, tenant_id: str = DEFAULT_TENANT
     ) -> ResidencyOperation:
-        """QueryOperation (CONTRACT 3.13); finished operations stay queryable."""
+        """QueryOperation; finished operations stay queryable."""
         return queries.query_operation(
             self._engine.state, operation_id=operation_id, tenant_id=tenant_id
         )

@@ -1,8 +1,8 @@
 """Export and restore of the whole state, to memory and to files.  Layer: store.
 
 Both keep every mutation out while they look or replace, so the weight state, the object directory
-and the boundary of the log belong to one moment (CONTRACT 7.4). A restore is validated wholly
-before anything is written, passes the capability gate (CONTRACT 7.5), and is one transaction.
+and the boundary of the log belong to one moment. A restore is validated wholly before anything is
+written, passes the capability gate, and is one transaction.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Snapshots:
         self._holder = holder
 
     async def export(self) -> Snapshot:
-        """The weight state of one moment (CONTRACT 3.18)."""
+        """The weight state of one moment."""
         async with self._standstill():
             return await to_thread.run_sync(export_snapshot, self._engine.state)
 

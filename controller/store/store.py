@@ -150,7 +150,7 @@ class WeightMetadataStore(Reads, LeaseRequests, OperationRequests):
         expected_logical_bytes: int,
         payload_group_id: str = "",
     ) -> RevisionMetadata:
-        """BeginWeightImport (CONTRACT 3.1); a retry returns the present record unchanged."""
+        """BeginWeightImport; a retry returns the present record unchanged."""
 
         def prepare(state: WeightState, *, now_ms: int) -> MetadataMutation:
             mutation = lifecycle.prepare_begin(
@@ -183,7 +183,7 @@ class WeightMetadataStore(Reads, LeaseRequests, OperationRequests):
         manifest: ManifestReference,
         group: GroupSnapshot | None = None,
     ) -> RevisionMetadata:
-        """CommitWeightImport (CONTRACT 3.2, 5); `group` is a fresh look at the payload group.
+        """CommitWeightImport; `group` is a fresh look at the payload group.
 
         Without `group` this is the state machine alone, for a store that knows of no objects; an
         import always gives what it has seen, and an empty group is NOT_FOUND.
@@ -235,7 +235,7 @@ class WeightMetadataStore(Reads, LeaseRequests, OperationRequests):
     async def abort_import(
         self, *, identity: Identity, expected_metadata_generation: int
     ) -> RevisionMetadata:
-        """AbortWeightImport (CONTRACT 3.3)."""
+        """AbortWeightImport; what was written is cleaned away as by a deletion."""
         record = await self._metadata(
             identity,
             partial(
@@ -249,7 +249,7 @@ class WeightMetadataStore(Reads, LeaseRequests, OperationRequests):
 
     @typed
     def touch_import(self, *, identity: Identity) -> None:
-        """A sign of life of the writer; kept in memory only (CONTRACT 12, 4.6)."""
+        """A sign of life of the writer; kept in memory only."""
         self._imports.touch(identity)
 
     @typed
@@ -263,7 +263,7 @@ class WeightMetadataStore(Reads, LeaseRequests, OperationRequests):
     async def delete_revision(
         self, *, identity: Identity, expected_metadata_generation: int
     ) -> RevisionMetadata:
-        """DeleteWeightRevision (CONTRACT 3.14); erases the expired leases in the same commit."""
+        """DeleteWeightRevision; erases the expired leases in the same commit."""
         return await self._metadata(
             identity,
             partial(
@@ -277,7 +277,7 @@ class WeightMetadataStore(Reads, LeaseRequests, OperationRequests):
     async def finish_delete(
         self, *, identity: Identity, expected_metadata_generation: int
     ) -> RevisionMetadata:
-        """FinishDelete (CONTRACT 3.15); group and verdicts leave in the same commit."""
+        """FinishDelete; group and verdicts leave in the same commit."""
         record = await self._engine.mutate(
             identity,
             partial(
@@ -301,7 +301,7 @@ class WeightMetadataStore(Reads, LeaseRequests, OperationRequests):
         availability: Availability,
         residency: Residency,
     ) -> RevisionMetadata:
-        """Publish what was observed of an idle published revision (CONTRACT 3.16)."""
+        """Publish what was observed of an idle published revision."""
         return await self._metadata(
             identity,
             partial(
@@ -316,12 +316,12 @@ class WeightMetadataStore(Reads, LeaseRequests, OperationRequests):
     # --- snapshots --------------------------------------------------------------------------------
 
     async def export_snapshot(self) -> Snapshot:
-        """The weight state of one moment (CONTRACT 3.18)."""
+        """The weight state of one moment."""
         return await self._snapshots.export()
 
     @typed
     async def restore_snapshot(self, snapshot: Snapshot) -> None:
-        """Replace the weight state, all or nothing (CONTRACT 3.18); objects stay as they are."""
+        """Replace the weight state, all or nothing; objects stay as they are."""
         await self._snapshots.restore(snapshot)
 
     @typed

@@ -84,7 +84,7 @@ def candidate(identity: Identity, raw: bytes, given: Mapping[str, bytes]) -> Can
     if canonical_bytes(manifest) != raw:
         raise ManifestError(
             f"the manifest of {identity} cannot be used",
-            f"{ManifestError.reason}: its bytes are not its canonical bytes (CONTRACT 8.2)",
+            f"{ManifestError.reason}: its bytes are not its canonical bytes",
             "give the very bytes of the manifest object, as a reader of the store gets them",
         )
     _check_identity(identity, manifest)

@@ -1,9 +1,8 @@
 """A revision lease that stays alive while bytes flow.  Layer: weightstore.
 
-Owns acquiring, renewing every min(ttl / 3, 30 s) and releasing in every case, cancellation included
-(CONTRACT 8.5).  A renewal that failed is raised between transfers by `check`, and at the end if
-nothing else failed.  Bytes that were copied while the lease may have been dead are not reported as
-loaded.
+Owns acquiring, renewing every min(ttl / 3, 30 s) and releasing in every case, cancellation
+included.  A renewal that failed is raised between transfers by `check`, and at the end if nothing
+else failed.  Bytes that were copied while the lease may have been dead are not reported as loaded.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ async def stored_manifest(
     deadline_s: float,
     limits: Mapping[str, Limiter] | None = None,
 ) -> StoredWeightManifest:
-    """The checked manifest from the first replica that is right (CONTRACT 8.5).
+    """The checked manifest from the first replica that is right.
 
     Raises IntegrityError, NothingReadableError, ManifestError.
     """

@@ -1,4 +1,4 @@
-"""The capability gate of CONTRACT 7.5 as configuration, from each layer to the store."""
+"""The capability gate as configuration, from each layer to the store."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

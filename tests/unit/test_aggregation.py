@@ -1,4 +1,4 @@
-"""From the members' states to availability and residency (CONTRACT 4.3)."""
+"""From the members' states to availability and residency."""
 
 from collections.abc import Sequence
 from dataclasses import replace

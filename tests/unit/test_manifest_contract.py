@@ -1,4 +1,4 @@
-"""CONTRACT section 8 and acceptance rows 130 to 136, as tables over small manifests."""
+"""Every rule of a stored manifest, as tables over small manifests."""
 
 import hashlib
 import json

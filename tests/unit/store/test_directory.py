@@ -195,7 +195,7 @@ async def test_failed_registration_frees_the_revision_and_the_keys(
         await store.directory.register(ID, [PAYLOAD])
 
 
-# --- signs of life of an import (CONTRACT 12, 4.6) ------------------------------------------------
+# --- signs of life of an import -------------------------------------------------------------------
 
 
 async def test_begin_retry_and_member_refresh_the_sign_of_life_but_not_the_record(
@@ -246,7 +246,7 @@ async def test_tombstone_keeps_its_group_managed(tmp_path: Path) -> None:
         assert store._engine.state.groups[GROUP] == ID
 
 
-# --- commit validation against what was seen (CONTRACT 5) -----------------------------------------
+# --- commit validation against what was seen ------------------------------------------------------
 
 KEY = manifest_key(ID)
 TABLE = [

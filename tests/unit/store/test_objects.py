@@ -1,4 +1,4 @@
-"""Plain objects beside managed groups: the generic paths and the guard (CONTRACT 6)."""
+"""Plain objects beside managed groups: the generic paths and the guard."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence

@@ -267,7 +267,7 @@ async def test_failing_subscriber_harms_nobody(
     assert "the subscriber is broken" in caplog.text
 
 
-# --- the capability gate (CONTRACT 7.5) -----------------------------------------------------------
+# --- the capability gate --------------------------------------------------------------------------
 
 GATES = {
     "default": (CapabilityGate(), True),
