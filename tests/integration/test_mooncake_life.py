@@ -12,7 +12,7 @@ import pytest
 from anyio import to_thread
 
 from tests.support.models import random_tensors, write_model
-from tests.support.mooncake_lab import Cluster, cluster, needs_wheel, until
+from tests.support.mooncake_lab import Cluster, cluster, needs_wheel
 from tests.support.mooncake_sidecar import Sidecar, sidecar
 from tests.support.rig import IDENTITY, contents
 from weightctl.controller.core.records import Availability, Residency
@@ -20,7 +20,7 @@ from weightctl.controller.errors import WeightError
 
 pytestmark = needs_wheel
 
-READY, DEGRADED, DELETED = Availability.READY, Availability.DEGRADED, Availability.DELETED
+READY, DELETED = Availability.READY, Availability.DELETED
 HOT, COLD, ABSENT = Residency.HOT, Residency.COLD, Residency.ABSENT
 MODEL = random_tensors(rows=4096)
 
@@ -174,19 +174,3 @@ async def test_a_restarted_master_is_a_new_epoch_and_what_the_hosts_have_comes_b
         await beside.becomes(READY, HOT)
         loaded = await beside.weights.load(IDENTITY, verify=True)
         assert contents(loaded.tensors) == MODEL
-
-
-async def test_a_member_removed_through_mooncake_itself_is_noticed(
-    real: Cluster, tmp_path: Path, source: Path
-) -> None:
-    async with sidecar(real, tmp_path) as beside:
-        await beside.weights.put(IDENTITY, source)
-        await beside.becomes(READY, HOT)
-        victim = next(key for key in (await beside.members()).keys if "/payload/" in key)
-        call = ("remove", [victim])
-
-        def removed() -> bool:
-            return stranger(real, call)[0] == 0  # type: ignore[arg-type]
-
-        await to_thread.run_sync(until, "the lease runs out and it is removed", removed)
-        await beside.becomes(DEGRADED, Residency.MIXED)
