@@ -4,7 +4,9 @@ They speak to a real Master and the real client without the adapter. When an upg
 name says what has changed and where the adapter has to be looked at.
 """
 
+import itertools
 import json
+import os
 import subprocess
 import sys
 import time
@@ -12,11 +14,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.error import HTTPError
+from urllib.parse import quote
 
 import pytest
 
-from tests.support.mooncake_lab import LEASE_TTL_S, MIB, Cluster, cluster, needs_wheel, until
+from tests.support.mooncake_lab import (
+    LEASE_TTL_S,
+    MIB,
+    Cluster,
+    cluster,
+    needs_wheel,
+    pair,
+    require_etcd,
+    until,
+)
 from weightctl.adapters.mooncake.codes import CODES
+from weightctl.adapters.mooncake.keys import KEY_BYTES_MAX
 
 pytestmark = needs_wheel
 
@@ -48,6 +61,7 @@ class Client:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            env={**os.environ, "MC_RPC_TIMEOUT_MS": "3000"},
             text=True,
         )
         assert self._answer() == 0
@@ -153,7 +167,134 @@ def test_a_query_without_keys_is_refused(real: Cluster) -> None:
         real.get("/batch_query_keys?keys=")
 
 
+def test_every_key_that_is_written_can_be_queried_strictly_encoded(
+    real: Cluster, one: Client
+) -> None:
+    keys = ["a b", "a+b", "a%2Fb", "a/b", "a?b&c=d#e", "ü\U0001f600", "=", "x" * 240]
+    for key in keys:
+        put(one, key)
+    encoded = ",".join(quote(key, safe="") for key in keys)
+    found = json.loads(real.get(f"/batch_query_keys?keys={encoded}"))["data"]
+    assert sorted(found) == sorted(keys)
+    assert all(entry["ok"] for entry in found.values())
+
+
+def test_a_thousand_of_the_longest_keys_fit_one_query(real: Cluster) -> None:
+    keys = [f"{number:0{KEY_BYTES_MAX}d}" for number in range(1000)]
+    found = json.loads(real.get("/batch_query_keys?keys=" + ",".join(keys)))["data"]
+    assert sorted(found) == keys
+
+
+def test_an_entry_has_the_fields_that_are_read(real: Cluster, one: Client) -> None:
+    put(one, "k", preferred_segment=real.hosts[0].name)
+    offloaded(real, "k")
+    entry = real.entry("k")
+    assert (entry["ok"], entry["error"]) == (True, None)
+    (memory,), (disk,) = entry["values"], entry["local_disk_values"]
+    assert memory["size_"] == disk["object_size"] == 1000
+    assert {"buffer_address_", "transport_endpoint_"} <= set(memory)
+    assert {"disk_values", "nof_values"} <= set(entry)
+
+
+def test_the_list_of_segments_maps_places_to_hosts(real: Cluster, one: Client) -> None:
+    """By the endpoint of a memory replica its segment, by the client of a disk copy its host."""
+    name = real.hosts[0].name
+    put(one, "k", preferred_segment=name)
+    offloaded(real, "k")
+    rows = json.loads(real.get("/get_segments_detail"))["segments"]
+    (row,) = [row for row in rows if row["segment_name"] == name]
+    entry = real.entry("k")
+    assert entry["values"][0]["transport_endpoint_"] == row["te_endpoint"]
+    assert entry["local_disk_values"][0]["client_id"] == row["client_id"]
+    assert row["status"] == "OK"
+    assert 0 < row["allocator_used_bytes"] <= row["allocator_capacity_bytes"]
+
+
+def test_the_list_of_all_keys_has_one_a_line_also_what_is_only_on_a_disk(
+    real: Cluster, one: Client
+) -> None:
+    for key in ("a b", "k"):
+        put(one, key)
+    offloaded(real, "k")
+    cleared(one, real, "k")
+    assert sorted(filter(None, real.get("/get_all_keys").split("\n"))) == ["a b", "k"]
+
+
+def test_what_a_frozen_master_was_asked_ends_with_a_code_and_is_carried_out_later(
+    real: Cluster,
+) -> None:
+    """Why such a code means: look before it is tried again. An outage looks like absence, too."""
+    with client(real) as hasty:
+        put(hasty, "k")
+        offloaded(real, "k")
+        time.sleep(2 * LEASE_TTL_S)
+        real.freeze()
+        try:
+            assert hasty("store.batch_remove(['k'], False)") == [-901]
+            assert hasty("len(store.get('k'))") == 0
+        finally:
+            real.thaw()
+        until("it is carried out", lambda: real.entry("k")["error"] == "OBJECT_NOT_FOUND")
+
+
 # --- putting ---
+
+
+def test_a_session_takes_group_pin_type_and_place(real: Cluster, one: Client) -> None:
+    name = real.hosts[1].name
+    fields = f"group_ids=['g'], with_hard_pin=True, replica_num=1, preferred_segment={name!r}"
+    made = f"config({fields}, data_type=library.ObjectDataType.WEIGHT)"
+    assert one(f"store.batch_put_session_start(['k'], [1000], {made})") == [0]
+    assert one("store.batch_put_from_multi_buffer_ranges(['k'],[[pointer]],[[1000]],[[0]])") == [
+        1000
+    ]
+    assert one("store.batch_put_session_end(['k'])") == [0]
+    rows = json.loads(real.get("/get_segments_detail"))["segments"]
+    (endpoint,) = [row["te_endpoint"] for row in rows if row["segment_name"] == name]
+    assert [value["transport_endpoint_"] for value in real.entry("k")["values"]] == [endpoint]
+    offloaded(real, "k")
+    until("a pin does not keep it from being removed", lambda: removed(one, "k"))
+
+
+def test_what_is_pinned_outlives_a_pressure_that_evicts_the_rest(
+    real: Cluster, one: Client
+) -> None:
+    """Both were read, so neither is protected by anything else once the leases have run out."""
+    put(one, "pinned", with_hard_pin=True)
+    put(one, "plain")
+    offloaded(real, "pinned")
+    offloaded(real, "plain")
+    time.sleep(2 * LEASE_TTL_S)
+    number = itertools.count()
+
+    def evicted() -> bool:
+        one(f"[store.put('kv-{next(number)}', bytes(4 << 20), config()) for _ in [0]][0]")
+        return not real.entry("plain")["values"]
+
+    until("what is not pinned leaves memory", evicted)
+    assert real.entry("pinned")["values"]
+
+
+def test_a_key_that_was_removed_and_put_again_is_offloaded_again(
+    real: Cluster, one: Client
+) -> None:
+    for _ in range(2):
+        put(one, "k")
+        offloaded(real, "k")
+        until("it is removed", lambda: removed(one, "k"))
+
+
+def test_what_a_killed_client_had_begun_is_discarded(tmp_path: Path) -> None:
+    flags = ("--put_start_discard_timeout_sec=1", "--put_start_release_timeout_sec=2")
+    with cluster(tmp_path, *flags, hosts=1, offload=False) as own, client(own) as one:
+        with client(own) as doomed:
+            assert doomed("store.batch_put_session_start(['k'], [1000], config())") == [0]
+        assert own.entry("k")["error"] == "REPLICA_IS_NOT_READY"
+
+        def put_again() -> bool:
+            return one("store.batch_put_session_start(['k'], [1000], config())") == [0]
+
+        until("its place is free again", put_again)
 
 
 def test_a_session_is_seen_as_not_ready_until_its_end(real: Cluster, one: Client) -> None:
@@ -218,6 +359,19 @@ def test_a_touch_promotes_what_is_only_on_a_disk(real: Cluster, one: Client) -> 
 # --- removing ---
 
 
+def removed(client: Client, key: str) -> bool:
+    return client(f"store.batch_remove([{key!r}], False)") == [0]
+
+
+def test_reading_one_of_a_group_leases_all_of_it(real: Cluster, one: Client) -> None:
+    for key in ("a", "b"):
+        put(one, key, group_ids=["g"])
+        offloaded(real, key)
+    until("no lease is left of the offload", lambda: one("store.get('a') and 0") == 0)
+    assert one("[store.get('a') and 0, *store.batch_remove(['b'], False)]") == [0, -706]
+    until("both are removed", lambda: removed(one, "b"))
+
+
 def test_a_read_object_cannot_be_removed_until_its_lease_has_run_out(
     real: Cluster, one: Client
 ) -> None:
@@ -280,6 +434,39 @@ def test_a_segment_can_be_mounted_moved_onto_by_anybody_and_unmounted_with_a_gra
         until("it is gone from memory", lambda: places() == [])
         assert real.entry("k")["local_disk_values"]
         assert other("store.get('k') == b'x' * 1000") is True
+
+
+# --- Masters ---
+
+
+def test_a_restarted_master_knows_what_the_hosts_have_on_disk_and_nothing_else(
+    tmp_path: Path,
+) -> None:
+    """Why the marker of an epoch is an object in memory only."""
+    with cluster(tmp_path, "--client_ttl=60", hosts=1) as own, client(own) as one:
+        put(one, "k", with_hard_pin=True)
+        offloaded(own, "k")
+        own.stop_master()
+        own.start_master()
+        until("the host reports its disk", lambda: bool(own.entry("k")["ok"]))
+        assert own.entry("k")["values"] == []
+        until(
+            "the host's memory is mounted again",
+            lambda: '"total_segments":1' in own.get("/get_segments_detail"),
+        )
+
+
+def test_a_standby_says_that_it_does_not_serve_and_answers_no_query(tmp_path: Path) -> None:
+    require_etcd()
+    with pair(tmp_path, hosts=0) as two:
+        told = {}
+        for address in two.admin.split(","):
+            health = json.loads(two._fetch(address, "/health", "GET"))
+            told[health["service_ready"]] = address, health["role"]
+        assert sorted(told) == [False, True]
+        assert told[True][1] == "leader"
+        with pytest.raises(HTTPError, match="503"):
+            two._fetch(told[False][0], "/batch_query_keys?keys=k", "GET")
 
 
 # --- hosts ---
