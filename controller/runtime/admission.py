@@ -23,7 +23,6 @@ _REMEMBERED_MAX = 10_000
 class WorkClass(StrEnum):
     """What a batch is for."""
 
-    FOREGROUND = "foreground"
     REPAIR = "repair"
     REHYDRATE = "rehydrate"
     EVICT = "evict"
@@ -32,14 +31,15 @@ class WorkClass(StrEnum):
 
 
 SHARES: Mapping[WorkClass, float] = {
-    WorkClass.FOREGROUND: 0.3,
-    WorkClass.REHYDRATE: 0.25,
-    WorkClass.REPAIR: 0.2,
-    WorkClass.EVICT: 0.1,
-    WorkClass.DELETE: 0.1,
-    WorkClass.VERIFY: 0.05,
+    WorkClass.REHYDRATE: 0.36,
+    WorkClass.REPAIR: 0.28,
+    WorkClass.EVICT: 0.14,
+    WorkClass.DELETE: 0.14,
+    WorkClass.VERIFY: 0.08,
 }
-"""Share of a tier's slots that each class may count on while it has work."""
+"""Share of a tier's slots that each class may count on while it has work.  Loads and imports ask
+for no place: they meet the loop in the tiers' bandwidth only.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

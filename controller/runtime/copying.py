@@ -13,7 +13,7 @@ from functools import partial
 from weightctl.controller.core.damage import DamagedReplica
 from weightctl.controller.core.observation import Members, MemberState
 from weightctl.controller.core.plan import Step
-from weightctl.controller.ports import Busy, Corrupt, Done, NoOp, Outcome, StoreItem, Unknown
+from weightctl.controller.ports import Corrupt, Done, NoOp, Outcome, StoreItem, Unknown
 from weightctl.controller.runtime.admission import WorkClass
 from weightctl.controller.runtime.dispatch import Dispatch, Pass
 from weightctl.controller.runtime.failures import weight_of
@@ -165,6 +165,6 @@ def _at_fault(
         weight = weight_of(outcome)
         if weight and (not given or origin.lent):
             found.append((step.source, index, weight))
-        if weight and given and not isinstance(outcome, Busy):
+        if weight and given:
             found.append((step.target, index, weight))
     return found

@@ -52,10 +52,10 @@ class Pass:
 
     @property
     def work_class(self) -> WorkClass:
-        """What the pass's batches are for."""
+        """What the pass's batches are for; a revision that is idle has none."""
         if self.record.availability is Availability.DELETING:
             return WorkClass.DELETE
-        return _CLASSES.get(self.record.operation, WorkClass.FOREGROUND)
+        return _CLASSES[self.record.operation]
 
     def count(self, indexes: Sequence[int], outcomes: Sequence[Outcome]) -> None:
         """Add the outcomes of a batch to the tally."""

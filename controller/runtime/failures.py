@@ -39,10 +39,7 @@ _RAISED = bytes(max(count, 1) for count in range(_MOST + 1))
 
 
 def weight_of(outcome: Outcome) -> int:
-    """For how many failures an outcome counts against who gave it; 0 for none.
-
-    A busy replica counts for the reading side only, where another copy can be read meanwhile.
-    """
+    """For how many failures an outcome counts against who gave it; 0 for none."""
     match outcome:
         case Permanent():
             return _PERMANENT
