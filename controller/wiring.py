@@ -34,7 +34,9 @@ from weightctl.controller.runtime.admission import TierLimits
 from weightctl.controller.runtime.answers import shown
 from weightctl.controller.runtime.border import METHODS, BorderedTier
 from weightctl.controller.runtime.controller import Controller
+from weightctl.controller.runtime.fields import flaw_of
 from weightctl.controller.runtime.holding import Owner, running
+from weightctl.controller.runtime.interrupts import is_ctrl_c
 from weightctl.controller.runtime.leftout import LeftOut
 from weightctl.controller.runtime.limits import TokenBucket
 from weightctl.controller.runtime.observer import ObserverOptions
@@ -168,9 +170,9 @@ def _build(
             profile = made.profile
     except WeightctlError:
         raise
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # noqa: BLE001 - foreign code, which may even try to exit
+    except BaseException as error:  # foreign code, which may even try to exit
+        if is_ctrl_c(error):
+            raise
         return _silent(unknown, f"plugin {point.value}: {shown(error)}")
     if refusal := _refusal(profile):
         raise ConfigError(
@@ -200,7 +202,9 @@ def _flaw(made: Tier, profile: object, name: str) -> str:
     if profile.name != name:
         return f"it calls itself {shown(profile.name)}, not {name}"
     missing = [method for method in METHODS if not callable(getattr(made, method, None))]
-    return f"it has no {', '.join(missing)}" if missing else ""
+    if missing:
+        return f"it has no {', '.join(missing)}"
+    return flaw_of(profile) or flaw_of(profile.capabilities)
 
 
 async def _enter(tier: Tier, stack: AsyncExitStack) -> Tier:

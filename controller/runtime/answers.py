@@ -1,33 +1,49 @@
 """What a plugin answered, taken only where it is what the port says.  Layer: runtime.
 
-An answer of another type is no answer; a text of any length is cut to one that can be shown, stored
-and sent.  Lists may have no end: they are taken in small parts, so that a deadline reaches them.
+An answer of another type is no answer, nor is one with a field that cannot be used; a text of any
+kind is made one that can be shown, stored and sent.  Lists may have no end: they are taken in small
+parts, so that a deadline reaches them.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+import stat
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
-from typing import cast, get_args
+from typing import Any, cast, get_args
 
 import anyio
 
 from weightctl.controller.core.observation import ReplicaDetail, TierObservation
 from weightctl.controller.core.tiers import TierCapacity
+from weightctl.controller.errors import WeightctlError
 from weightctl.controller.ports import InventoryItem, MediumReport, Outcome, Unknown
+from weightctl.controller.runtime.fields import (
+    NUMBER_MAX,
+    flaw_of,
+    is_count,
+    is_duration,
+    is_id,
+    is_name,
+)
 
 TEXT_CHARS_MAX = 1000
-ID_CHARS_MAX = 4096
 NUMBERS_MAX = 64
 """Of one tier: each is a series of the metrics."""
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _SLICE = 2048
 _OUTCOMES = frozenset(get_args(Outcome))
-_TEXTS = {
-    kind: tuple(field.name for field in fields(kind) if field.type == "str") for kind in _OUTCOMES
+_OF_ERRORS: dict[str, tuple[Callable[[Any], bool], object]] = {
+    "after_s": (is_duration, 0.0),
+    "until_ms": (lambda value: value is None or is_count(value), None),
+    "needed_bytes": (is_count, 0),
+    "free_bytes": (is_count, 0),
 }
+"""By attribute of an error: what it may be, and what it is taken for if it is something else."""
+_LONE = re.compile("[\ud800-\udfff]")
 
 
 class BadAnswerError(Exception):
@@ -40,7 +56,17 @@ def shown(value: object) -> str:
         text = value if isinstance(value, str) else f"{type(value).__name__}: {value}"
     except Exception:  # noqa: BLE001 - foreign code
         text = type(value).__name__
-    return text if len(text) <= TEXT_CHARS_MAX else f"{text[:TEXT_CHARS_MAX]}…"
+    text = text if len(text) <= TEXT_CHARS_MAX else f"{text[:TEXT_CHARS_MAX]}…"
+    return text.encode(errors="backslashreplace").decode()
+
+
+def bounded(error: WeightctlError) -> WeightctlError:
+    """The same error, with texts and numbers that can be used."""
+    error.what, error.why, error.todo = map(shown, (error.what, error.why, error.todo))
+    for name, (fits, instead) in _OF_ERRORS.items():
+        if hasattr(error, name) and not fits(getattr(error, name)):
+            setattr(error, name, instead)
+    return error
 
 
 def seen_in(answer: object) -> TierObservation:
@@ -50,13 +76,15 @@ def seen_in(answer: object) -> TierObservation:
     states, details = cast("object", answer.states), cast("object", answer.details)
     if not isinstance(states, bytes):
         raise BadAnswerError(f"its states are {_kind(states)}, not bytes")
-    if not _is_id(answer.epoch):
-        raise BadAnswerError("its epoch is no text of a bounded length")
+    if not is_id(answer.epoch):
+        raise BadAnswerError("its epoch is no text of a bounded length that can be written down")
     if not isinstance(details, Mapping):
         raise BadAnswerError(f"its details are {_kind(details)}")
-    for detail in details.values():
-        if not (isinstance(detail, ReplicaDetail) and _is_id(detail.instance_id)):
-            raise BadAnswerError("a detail is no ReplicaDetail with an instance id")
+    for index, detail in details.items():
+        if not (is_count(index) and isinstance(detail, ReplicaDetail)):
+            raise BadAnswerError("its details are no ReplicaDetails by index")
+        if flaw := flaw_of(detail):
+            raise BadAnswerError(flaw)
     return answer if _is_short(answer.problem) else replace(answer, problem=shown(answer.problem))
 
 
@@ -64,9 +92,23 @@ def capacity_in(answer: object) -> TierCapacity:
     """The capacity.  Raises BadAnswerError."""
     if not isinstance(answer, TierCapacity):
         raise BadAnswerError(f"it answered {_kind(answer)}, not a TierCapacity")
-    numbers: tuple[object, ...] = (answer.used_bytes, answer.free_bytes, answer.total_bytes)
-    if not all(isinstance(number, int) and number >= 0 for number in numbers):
-        raise BadAnswerError(f"its numbers are {numbers!r:.100}")
+    used, free, total = map(_size_in, (answer.used_bytes, answer.free_bytes, answer.total_bytes))
+    return TierCapacity(used_bytes=used, free_bytes=free, total_bytes=total)
+
+
+def _size_in(number: object) -> int:
+    """More than can be stored is as good as what can."""
+    if type(number) is not int or number < 0:
+        raise BadAnswerError("its numbers are no sizes in bytes")
+    return min(number, NUMBER_MAX)
+
+
+def descriptor_in(answer: object) -> int | None:
+    """The descriptor of an open file, or None.  Raises BadAnswerError, OSError."""
+    if answer is None:
+        return None
+    if type(answer) is not int or not stat.S_ISREG(os.fstat(answer).st_mode):
+        raise BadAnswerError(f"it answered {_kind(answer)} that is no descriptor of a file")
     return answer
 
 
@@ -86,7 +128,7 @@ def report_in(answer: object, names: Sequence[str]) -> MediumReport:
     if not isinstance(told, Mapping):
         raise BadAnswerError(f"its numbers are {_kind(told)}")
     numbers = {name: told[name] for name in names if name in told}
-    if not all(type(number) in (int, float) for number in numbers.values()):
+    if not all(type(number) is float or is_count(number) for number in numbers.values()):
         raise BadAnswerError("a number of its report is none")
     return MediumReport(
         state=shown(answer.state), numbers={name: float(told[name]) for name in numbers}
@@ -104,14 +146,12 @@ def _outcome_in(one: object) -> Outcome:
     kind = type(one)
     if kind not in _OUTCOMES:
         return Unknown(detail=f"it answered {_kind(one)}, not an outcome")
-    outcome = cast("Outcome", one)
-    for name in _TEXTS[type(outcome)]:
-        text = getattr(outcome, name)
-        if not isinstance(text, str) or (name == "instance_id" and not _is_id(text)):
-            return Unknown(detail=f"{kind.__name__}.{name} is {_kind(text)}, not a bounded text")
-        if len(text) > TEXT_CHARS_MAX and name != "instance_id":
-            outcome = cast("Outcome", replace(cast("Unknown", outcome), detail=shown(text)))
-    return outcome
+    if flaw := flaw_of(one):
+        return Unknown(detail=flaw)
+    detail = getattr(one, "detail", "")
+    if not _is_short(detail):
+        one = replace(cast("Unknown", one), detail=shown(detail))
+    return cast("Outcome", one)
 
 
 async def listed_in(answer: object) -> Mapping[str, Sequence[InventoryItem]]:
@@ -121,10 +161,14 @@ async def listed_in(answer: object) -> Mapping[str, Sequence[InventoryItem]]:
     listed: dict[str, list[InventoryItem]] = {}
     taken = 0
     for group_id, items in answer.items():
+        if not is_name(group_id):
+            raise BadAnswerError(f"it lists a group by {_kind(group_id)} that is no group id")
         group = listed.setdefault(group_id, [])
         for item in items:
-            if not (isinstance(item, InventoryItem) and _is_id(item.instance_id)):
+            if not isinstance(item, InventoryItem):
                 raise BadAnswerError(f"it lists {_kind(item)}, not an InventoryItem")
+            if flaw := flaw_of(item):
+                raise BadAnswerError(flaw)
             group.append(item)
             taken += 1
             if taken % _SLICE == 0:
@@ -135,12 +179,8 @@ async def listed_in(answer: object) -> Mapping[str, Sequence[InventoryItem]]:
     return listed
 
 
-def _is_id(text: object) -> bool:
-    return isinstance(text, str) and len(text) <= ID_CHARS_MAX
-
-
 def _is_short(text: object) -> bool:
-    return isinstance(text, str) and len(text) <= TEXT_CHARS_MAX
+    return isinstance(text, str) and len(text) <= TEXT_CHARS_MAX and _LONE.search(text) is None
 
 
 def _kind(value: object) -> str:

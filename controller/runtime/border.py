@@ -17,6 +17,7 @@ from weightctl.controller.core.observation import unknown_observation
 from weightctl.controller.errors import WeightctlError
 from weightctl.controller.runtime.answers import (
     capacity_in,
+    descriptor_in,
     listed_in,
     names_in,
     outcomes_in,
@@ -168,10 +169,7 @@ class BorderedTier(ForwardingTier):
     async def inventory(self, group_id: str | None = None) -> Mapping[str, Sequence[InventoryItem]]:
         """As the port."""
         answer = await super().inventory(group_id)
-        try:
-            return await listed_in(answer)
-        except Exception as error:  # noqa: BLE001 - the mapping is foreign code too
-            raise self._guest.error("inventory", shown(error)) from None
+        return await self._guest.driven("inventory", lambda: listed_in(answer))
 
     async def capacity(self) -> TierCapacity:
         """As the port."""
@@ -265,5 +263,9 @@ class _BorderedReader:
         await self._guest.driven("read_into", lambda: self._inner.read_into(offset, buffer))
 
     def fileno(self) -> int | None:
-        """As the port."""
-        return self._guest.asked("fileno", self._inner.fileno)
+        """As the port; None for what is no descriptor of a file."""
+        try:
+            return self._guest.asked("fileno", lambda: descriptor_in(self._inner.fileno()))
+        except Exception as error:  # noqa: BLE001 - foreign code; its bytes come by `read_into`
+            self._guest.complain("fileno", shown(error))
+            return None

@@ -19,9 +19,15 @@ from weightctl.controller.errors import (
     UnknownOutcomeError,
     WeightctlError,
 )
-from weightctl.controller.runtime.answers import BadAnswerError, shown
+from weightctl.controller.runtime.answers import BadAnswerError, bounded, shown
 from weightctl.controller.runtime.holding import HeldUpError, Owner, running
-from weightctl.controller.runtime.turns import OverdueError, SelfCancelledError, Turns
+from weightctl.controller.runtime.interrupts import is_ctrl_c
+from weightctl.controller.runtime.turns import (
+    OverdueError,
+    SelfCancelledError,
+    SelfEndedError,
+    Turns,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -72,11 +78,15 @@ class Guest:
         except InvariantViolationError as error:  # ours would end the process; this is the plugin's
             raise self.error(name, shown(error)) from error
         except WeightctlError as error:
-            raise _bounded(error) from error.__cause__
+            raise bounded(error) from error.__cause__
         except OverdueError as error:
             raise self.unknown(name, "no end, and it cannot be cancelled") from error
         except SelfCancelledError as error:
             raise self.unknown(name, "it cancelled itself") from error
+        except SelfEndedError as error:
+            raise self.unknown(name, f"it raised {error}") from error
+        except BadAnswerError as error:
+            raise self.unknown(name, str(error)) from None
         except HeldUpError as error:
             raise self.unknown(name, f"it had to be interrupted at {error}") from error
         except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
@@ -87,12 +97,21 @@ class Guest:
             self._punish(name)
 
     def asked(self, name: str, call: Callable[[], T]) -> T:
-        """What a piece of it that never waits gives, or raises; TransientError if interrupted."""
+        """What a piece of it that never waits gives, or raises.
+
+        TransientError where it had to be interrupted, or raised what is no Exception.
+        """
         try:
             with running(self._owner):
                 return call()
         except HeldUpError as error:
             raise self.error(name, f"it had to be interrupted at {error}") from error
+        except Exception:
+            raise
+        except BaseException as error:  # an end of the process is only this tier's fault
+            if is_ctrl_c(error):
+                raise
+            raise self.error(name, f"it raised {shown(error)}") from error
         finally:
             self._punish(name)
 
@@ -102,6 +121,10 @@ class Guest:
             return self.asked(name, made)
         except BadAnswerError as error:
             raise self.unknown(name, str(error)) from None
+        except WeightctlError as error:
+            raise bounded(error) from error.__cause__
+        except Exception as error:  # what a class of its own did while it was looked at
+            raise self.unknown(name, shown(error)) from error
 
     def admit(self, name: str) -> None:
         """Raises ThrottledError while it is left alone."""
@@ -162,9 +185,3 @@ class Guest:
         self._alone_until_s = now_s + alone_s
         why = f"it held up the event loop until it was interrupted at {place}; left alone"
         self.complain(name, f"{why} for {alone_s:.0f} s")
-
-
-def _bounded(error: WeightctlError) -> WeightctlError:
-    """The same error with texts of a bounded length."""
-    error.what, error.why, error.todo = map(shown, (error.what, error.why, error.todo))
-    return error

@@ -12,6 +12,7 @@ from asyncio import CancelledError
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from weightctl.controller.runtime.holding import running
+from weightctl.controller.runtime.interrupts import is_ctrl_c
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
@@ -30,6 +31,10 @@ _left: list[object] = []
 
 class SelfCancelledError(Exception):
     """The code raised a cancellation that nobody had asked for."""
+
+
+class SelfEndedError(Exception):
+    """The code raised what ends a process or a generator, and nobody had asked for that."""
 
 
 class OverdueError(Exception):
@@ -66,6 +71,7 @@ class Turns(Generic[T]):
 
     def __await__(self) -> Generator[Any, Any, T]:
         inner = _begun(self._begin)
+        task = asyncio.current_task()
         given: Any = None
         thrown: BaseException | None = None
         cancelled: BaseException | None = None
@@ -78,11 +84,10 @@ class Turns(Generic[T]):
                         wanted = _turn(inner, given, thrown)
                 except StopIteration as done:
                     return done.value  # type: ignore[no-any-return]
-                except CancelledError as error:
-                    if overdue:
+                except (CancelledError, KeyboardInterrupt, GeneratorExit) as error:
+                    if overdue and isinstance(error, CancelledError):
                         raise OverdueError from error
-                    if cancelled is None and not _is_cancelled():
-                        raise SelfCancelledError from error
+                    _check_asked(error, task, cancelled=cancelled is not None)
                     raise
                 finally:
                     self._held(self._clock.monotonic_s() - began_s)
@@ -131,6 +136,18 @@ class Turns(Generic[T]):
 def _is_cancelled() -> bool:
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+def _check_asked(error: BaseException, task: asyncio.Task[Any] | None, *, cancelled: bool) -> None:
+    """Raises SelfCancelledError, or SelfEndedError, for an end that nobody had asked for.
+
+    Asked for is what a signal raises, or who closes the task from outside of it.
+    """
+    if isinstance(error, CancelledError):
+        if not cancelled and not _is_cancelled():
+            raise SelfCancelledError from error
+    elif not is_ctrl_c(error) and asyncio.current_task() is task:
+        raise SelfEndedError(type(error).__name__) from error
 
 
 def _begun(begin: Callable[[], Awaitable[T]]) -> Generator[Any, Any, T]:

@@ -35,6 +35,15 @@ BROKEN = {
         f"{_HEAD}def factory(name, *rest): return Tier('another', *rest)\n",
         "it calls itself another, not named",
     ),
+    "declares": (
+        (
+            f"{_HEAD}def factory(*given):\n"
+            "    tier = Tier(*given)\n"
+            "    tier.profile = replace(tier.profile, bandwidth_bytes_per_s='fast')\n"
+            "    return tier\n"
+        ),
+        "TierProfile.bandwidth_bytes_per_s is a str, no whole number",
+    ),
     "enters": (
         f"{_HEAD}class factory(Tier):\n    async def __aenter__(self): raise SystemExit(5)\n",
         "SystemExit: 5",

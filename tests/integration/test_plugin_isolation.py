@@ -6,6 +6,8 @@ under the real store and the real loop.
 
 import asyncio
 import itertools
+import os
+import signal
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import (
@@ -34,6 +36,7 @@ from weightctl.controller.errors import (
     InvariantViolationError,
     ReconcileError,
     TerminalError,
+    ThrottledError,
     TransientError,
 )
 from weightctl.controller.ports import (
@@ -120,6 +123,8 @@ KINDS: dict[str, dict[str, Callable[..., Any]]] = {
     "it raises what it likes": dict.fromkeys(ALL, raising(ValueError("of its own"))),
     "it tries to exit": dict.fromkeys(ALL, raising(SystemExit(3))),
     "it raises our own alarm": dict.fromkeys(ALL, raising(InvariantViolationError("not ours"))),
+    "it raises what Ctrl-C raises": dict.fromkeys(ALL, raising(KeyboardInterrupt())),
+    "it raises the end of a generator": dict.fromkeys(ALL, raising(GeneratorExit())),
     "it cancels itself": dict.fromkeys(ALL, raising(asyncio.CancelledError())),
     "it answers nothing": dict.fromkeys(ALL, answering(None)),
     "it answers words": dict.fromkeys(ALL, answering("done")),
@@ -137,6 +142,22 @@ KINDS: dict[str, dict[str, Callable[..., Any]]] = {
     },
     "it answers a huge epoch": {
         "observe": answering(TierObservation(states=b"\x03" * 4, epoch=HUGE))
+    },
+    "it answers an epoch that cannot be written down": {
+        "observe": answering(TierObservation(states=b"\x03" * 4, epoch="\ud800"))
+    },
+    "it answers ids that cannot be written down": {
+        "store": answering([Done(instance_id="\ud800")] * 4),
+        "verify": answering([Corrupt(expected=b"", got=b"", instance_id="a\0")] * 4),
+        "inventory": answering({5: (), (1,): ()}),
+    },
+    "it answers numbers that are none": {
+        "store": raising(ThrottledError(float("nan"), "a", "b", "c")),
+        "verify": answering([Retry(after_s=float("nan"))] * 4),
+        "drop": answering([Busy(until_ms=10**400)] * 4),
+        "capacity": answering(
+            TierCapacity(used_bytes=10**400, free_bytes=10**400, total_bytes=10**400)
+        ),
     },
     "it answers no coroutine": dict.fromkeys(ALL, lambda *_, **__: 5),
     "it hangs": dict.fromkeys(ALL, hang),
@@ -221,6 +242,7 @@ async def running(folder: Path, bad: Tier) -> AsyncIterator[Loop]:
     cold = ReferenceTier("cold", ReferenceMedium())
     policy = Policy(settle_s=0.0)
     async with AsyncExitStack() as stack:
+        stack.enter_context(anyio.open_signal_receiver(signal.SIGINT))  # as `weightctl run` does
         store = await stack.enter_async_context(
             WeightMetadataStore.open(folder, clock=clock, entropy=entropy)
         )
@@ -332,6 +354,59 @@ async def test_who_holds_up_the_loop_is_named(monkeypatch: pytest.MonkeyPatch) -
     tier = bordered(broken("bad", {"capacity": compute}))
     async with tier:
         assert (await tier_list([tier]))["items"][0]["problem"].startswith("capacity: it held up")
+
+
+def no_descriptor() -> Any:
+    return 1 << 30
+
+
+def of_a_pipe() -> Any:
+    """Reading it would never end."""
+    return PIPE[0]
+
+
+PIPE = os.pipe()
+
+
+def raising_at_once(error: BaseException) -> Callable[[], Any]:
+    def call() -> Any:
+        raise error
+
+    return call
+
+
+@pytest.mark.parametrize(
+    "fileno",
+    [
+        raising_at_once(ValueError("of its own")),
+        raising_at_once(SystemExit(3)),
+        raising_at_once(GeneratorExit()),
+        lambda: "seven",
+        no_descriptor,
+        of_a_pipe,
+    ],
+)
+async def test_a_reader_without_a_proper_descriptor_is_read_all_the_same(
+    fileno: Callable[[], Any],
+) -> None:
+    class Strange(ReferenceTier):
+        @asynccontextmanager
+        async def open(self, member: Member) -> AsyncIterator[RangedReader]:
+            async with super().open(member) as reader:
+                setattr(reader, "fileno", fileno)  # noqa: B010 - whatever a plugin does
+                yield reader
+
+    data = contents(IDENTITY, 1, 1000)
+    member = members_of(IDENTITY, data)[0]
+    tier = bordered(Strange("bad", ReferenceMedium()))
+    fence = Fence(holder="somebody", term=1, operation_id=0, generation=1)
+    item = StoreItem(member=member, open_source=source_of(data[member.key]))
+    async with tier:
+        assert isinstance((await tier.store([item], fence))[0], Done)
+        async with tier.open(member) as reader:
+            assert reader.fileno() is None
+        assert await read_all(tier, member) == data[member.key]
+    assert tier.complaint.startswith("fileno: ")
 
 
 CLAIMS = answering(TierObservation(states=b"\x03" * 4, epoch="of another"))
