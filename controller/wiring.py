@@ -236,6 +236,7 @@ async def open_app(config: Config, *, loop: bool) -> AsyncIterator[App]:
                 entropy=entropy,
                 gate=CapabilityGate(**config.section("ha")),
                 connect=seams.connect,
+                **config.section("store"),
             )
         )
         tiers = await stack.enter_async_context(

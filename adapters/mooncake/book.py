@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weightctl.adapters.mooncake.keys import file_name
-from weightctl.controller.errors import FencedError, TransientError
+from weightctl.adapters.shared.fencing import refuse_older
+from weightctl.controller.errors import TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -147,13 +148,7 @@ class Book:
     def admit(self, fence: Fence) -> None:
         """Let `fence` act, remembering its term.  Raises FencedError for an older one."""
         with self._lock, self._translated():
-            served = self._terms.get(fence.holder, fence.term)
-            if served > fence.term:
-                raise FencedError(
-                    f"term {fence.term} of holder {fence.holder}",
-                    f"term {served} has already been served here",
-                    "a newer process has taken over; this one must stop acting",
-                )
+            refuse_older(fence, self._terms.get(fence.holder, 0))
             if self._terms.get(fence.holder) == fence.term:
                 return
             with self._writing() as db:

@@ -23,8 +23,11 @@ from weightctl.adapters.nof.records import (
     put_bytes,
 )
 from weightctl.adapters.nof.writer import SERIAL_BITS, IndexWriter
+from weightctl.adapters.shared.fencing import refuse_older
+from weightctl.adapters.shared.translate import outcome_from_error
 from weightctl.controller.core.observation import Member
 from weightctl.controller.errors import (
+    FencedError,
     InvariantViolationError,
     TerminalError,
     TransientError,
@@ -36,7 +39,6 @@ from weightctl.controller.ports import (
     Done,
     DropItem,
     Fence,
-    Fenced,
     NoCapacity,
     NoOp,
     Outcome,
@@ -271,7 +273,7 @@ class NofDevice:
             return Conflict(detail=f"another instance of {member.key} is there")
         return NoOp()
 
-    def _admit(self, fence: Fence) -> Fenced | None:
+    def _admit(self, fence: Fence) -> Outcome | None:
         """Refuse a fence older than one served; remember a newer one durably first."""
         self.check()
         problem = _name_problem(fence.holder)
@@ -280,8 +282,10 @@ class NofDevice:
         if problem:
             raise TerminalError("the fence cannot be recorded", problem)
         known = self.catalog.fences.get(fence.holder, 0)
-        if fence.term < known:
-            return Fenced(detail=f"term {fence.term} of {fence.holder} is over, {known} is served")
+        try:
+            refuse_older(fence, known)
+        except FencedError as error:
+            return outcome_from_error(error)
         if fence.term > known:
             if fence.holder not in self.catalog.fences:
                 while len(self.catalog.fences) >= _FENCE_HOLDERS_MAX:

@@ -28,25 +28,27 @@ def admit(root_fd: int, fence: Fence, *, durable: bool) -> None:
     Raises FencedError when a higher term of the same holder was served, OSError for the medium.
     """
     terms = _load(root_fd)
-    _refuse_older(terms, fence)
+    refuse_older(fence, terms.get(fence.holder, 0))
     if terms.get(fence.holder) == fence.term:
         return
     with locked(root_fd):
         terms = _load(root_fd)
-        _refuse_older(terms, fence)
+        refuse_older(fence, terms.get(fence.holder, 0))
         terms.pop(fence.holder, None)
         terms[fence.holder] = fence.term  # last: the longest unused holders are forgotten first
         kept = dict(list(terms.items())[-HOLDERS_MAX:])
         write_small(root_fd, FENCE_FILE, json.dumps(kept).encode(), durable=durable)
 
 
-def _refuse_older(terms: dict[str, int], fence: Fence) -> None:
-    served = terms.get(fence.holder, fence.term)
+def refuse_older(fence: Fence, served: int) -> None:
+    """Raise FencedError where a higher term of the same holder was served."""
     if served > fence.term:
         raise FencedError(
             f"term {fence.term} of holder {fence.holder}",
             f"term {served} has already been served here",
-            "a newer process has taken over; this one must stop acting",
+            "a newer process has taken over and this one must stop acting; or the state directory"
+            " is an older copy that was put back: where nothing else runs, start once with"
+            f" --set store.term_above={served}",
         )
 
 

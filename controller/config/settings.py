@@ -51,6 +51,13 @@ SETTINGS: tuple[Setting, ...] = (
         "where records, the op-log and the default cold tier live",
     ),
     _setting(
+        "store.term_above",
+        values.integer(0, 2**62),
+        0,
+        "only for a state directory that was put back from an older copy: the term that its tiers"
+        " have served, as their refusal names it",
+    ),
+    _setting(
         "policy.tier_preference",
         values.names,
         _POLICY.tier_preference,

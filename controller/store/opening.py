@@ -65,9 +65,16 @@ class OpenDirectory:
 
 @asynccontextmanager
 async def open_directory(
-    folder: Path, *, clock: Clock, entropy: Entropy, connect: Connect = connect
+    folder: Path,
+    *,
+    clock: Clock,
+    entropy: Entropy,
+    connect: Connect = connect,
+    term_above: int = 0,
 ) -> AsyncIterator[OpenDirectory]:
     """Lock, load and open `folder`; releases everything in every case.
+
+    The new term is above the last one of the folder and above `term_above`.
 
     Raises StateDirectoryHeldError, StateDirectoryError.
     """
@@ -83,7 +90,7 @@ async def open_directory(
         loaded = await writer.run(_load, path, fresh)
         files = await to_thread.run_sync(_open_files, path, loaded)
         stack.push_async_callback(to_thread.run_sync, files.watermark.close)
-        header = await writer.run(_next_term, path, loaded.header)
+        header = await writer.run(_next_term, path, loaded.header, term_above)
         reader = await _connected(stack, connect(partial(_open_reader, path)))
         yield OpenDirectory(
             writer=writer,
@@ -148,8 +155,10 @@ def _open_files(path: Path, loaded: Loaded) -> Files:
     return Files(database=path, watermark=kept)
 
 
-def _next_term(connection: sqlite3.Connection, path: Path, header: Header) -> Header:
-    following = replace(header, term=header.term + 1)
+def _next_term(
+    connection: sqlite3.Connection, path: Path, header: Header, term_above: int
+) -> Header:
+    following = replace(header, term=max(header.term, term_above) + 1)
     try:
         connection.execute("BEGIN IMMEDIATE")
         write_header(connection, following)

@@ -80,17 +80,19 @@ class WeightMetadataStore(Reads, LeaseRequests, OperationRequests):
         entropy: Entropy,
         gate: CapabilityGate | None = None,
         connect: Connect = connect,
+        term_above: int = 0,
     ) -> AsyncIterator[WeightMetadataStore]:
         """Open a state directory for writing; creates it when it is not there.
 
-        `connect` opens the journal's connections.  Enter and leave in the same task.  Raises
+        `connect` opens the journal's connections; `term_above` is a term that tiers have served and
+        an older copy of the directory does not know of.  Enter and leave in the same task.  Raises
         StateDirectoryHeldError with the holder's pid, StateDirectoryError when it is damaged,
         foreign, of a newer version or not writable; FencedError, which also cancels the body, when
         another process has opened it since.
         """
         failure: Exception | None = None
         async with open_directory(
-            Path(state_dir), clock=clock, entropy=entropy, connect=connect
+            Path(state_dir), clock=clock, entropy=entropy, connect=connect, term_above=term_above
         ) as opened:
             engine = Engine(opened, clock=clock, gate=gate or CapabilityGate())
             try:
