@@ -6,7 +6,7 @@ an operation, and released in every order.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import permutations
 
 from tests.sim.scenarios import OPERATIONS
@@ -41,9 +41,9 @@ def _always(kind: str, amount: float = 0.0) -> FaultAt:
     return lambda _: fault
 
 
-def _turning(kind: str, shift: int) -> FaultAt:
-    """Another class of error at each call."""
-    return lambda number: Fault(kind=str(kind), amount=(number + shift) % len(ERRORS))
+def _turning(kind: str, first: int, at_once: int) -> FaultAt:
+    """The next class of error at each call, with `at_once` of them at each."""
+    return lambda number: Fault(kind=str(kind), amount=(first + at_once * number) % len(ERRORS))
 
 
 def places(calls: Iterable[Call]) -> list[str]:
@@ -122,15 +122,31 @@ FAMILIES: Mapping[str, tuple[Place, ...]] = {
     "error": tuple(_errors([_always(Kind.ERROR, n) for n in EVERY_ERROR], Call)),
     "error after": tuple(_errors([_always(Kind.FAIL_AFTER, n) for n in EVERY_ERROR], _PRIMITIVES)),
 }
-QUICK: Mapping[str, tuple[Place, ...]] = {
-    **FAMILIES,
-    "view": tuple(_quick_views()),
-    "error": tuple(_errors([_turning(Kind.ERROR, shift) for shift in (0, 5)], Call)),
-    "error after": tuple(
-        _errors([_turning(Kind.FAIL_AFTER, shift) for shift in (0, 5)], _PRIMITIVES)
-    ),
-}
-"""Every place, but each call with two classes of error and one lie only, in turn."""
+AT_ONCE: Mapping[Call, int] = {Call.OBSERVE: 1, Call.QUARANTINE: len(ERRORS)}
+"""Classes of error that a quick enumeration tries at each call; of other calls four."""
+
+
+def quick(operation: str) -> Mapping[str, tuple[Place, ...]]:
+    """Every place of an operation, but each call with one lie and some classes of error only.
+
+    They take turns over calls, tiers and operations, so that each class meets each kind of call.
+    """
+    begin = 3 * list(OPERATIONS).index(operation)
+    return {
+        **FAMILIES,
+        "view": tuple(_quick_views()),
+        "error": tuple(_quick_errors(Kind.ERROR, Call, begin)),
+        "error after": tuple(_quick_errors(Kind.FAIL_AFTER, _PRIMITIVES, begin)),
+    }
+
+
+def _quick_errors(kind: Kind, calls: Iterable[Call], begin: int) -> Iterator[Place]:
+    for call in calls:
+        at_once = AT_ONCE.get(call, 4)
+        for tier, place in enumerate(places([call])):
+            for one in range(at_once):
+                yield place, _turning(kind, begin + tier + one, at_once)
+
 
 JAM_STEPS = 4
 JAM_STEP_S = 0.12
@@ -142,6 +158,8 @@ class Enumerated:
 
     runs: int = 0
     incidents: int = 0
+    errors: set[tuple[str, str, int]] = field(default_factory=set)
+    """Call, kind of fault and class of error of what happened."""
     broken: tuple[tuple[Script, Report], ...] = ()
 
     def run(self, script: Script) -> Report:
@@ -162,8 +180,10 @@ def enumerate_incidents(operation: str, faults: Iterable[Place]) -> Enumerated:
         if not reached[place]:
             continue
         for number in range(CALLS_MAX):
-            script = replace(base, incidents=((place, number, fault_at(number)),))
-            report = done.run(script)
+            fault = fault_at(number)
+            report = done.run(replace(base, incidents=((place, number, fault),)))
+            if report.incidents and fault.kind in (Kind.ERROR, Kind.FAIL_AFTER):
+                done.errors.add((place.rpartition(".")[2], fault.kind, int(fault.amount)))
             if done.broken:
                 return done
             if not report.incidents:

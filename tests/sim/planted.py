@@ -1,6 +1,6 @@
 """The faults that the lab must find: each breaks one small rule, where the product keeps it.
 
-Where it is clear which oracle is there for it, that one must find it (`MUST_FIND`).
+Each must be found by the oracle that is there for it (`MUST_FIND`).
 Where the product keeps a rule twice, in the plan and before the act, both places are broken.
 """
 
@@ -17,6 +17,7 @@ RUNNER, ADMISSION = "controller.runtime.runner", "controller.runtime.admission"
 AGGREGATE = "controller.core.aggregate"
 STATE, STEPS = "controller.core.state", "controller.core.steps"
 RESYNC, OPERATIONS = "controller.runtime.resync", "controller.core.operations"
+HEADWAY = "controller.runtime.headway"
 
 
 def _one(at: str, old: str, new: str) -> tuple[Planted, ...]:
@@ -34,6 +35,9 @@ _ANY_AGE = _one(
     "read_s = max(read_s, 0.0)\n        if True:",
 )
 _NO_LEASE_CHECK = _one(f"{REMOVING}:Remover._check_leases", "if leases:", "if False:")
+_NO_FENCE_CHECK = _one(
+    f"{DISPATCH}:Dispatch.check_fence", "if current != (", "if False and current != ("
+)
 _ANY_RECORD = _one(f"{LIFECYCLE}:check_metadata", "if problem is not None:", "if False:")
 """The last check of a record before it is written."""
 
@@ -138,6 +142,9 @@ PLANTED: dict[str, tuple[Planted, ...]] = {
         'missing = Unknown(detail="not answered")',
         "missing = Done()",
     ),
+    "an empty list that may be behind is believed": _one(
+        f"{DELETION}:Deletion._may_be_behind", "return now_s - since_s <", "return 0.0 * since_s >"
+    ),
     # --- deletion
     "the manifest goes with the payloads": _one(
         f"{PLANNER}:_plan_deleting",
@@ -172,7 +179,7 @@ PLANTED: dict[str, tuple[Planted, ...]] = {
         "generation=record.metadata_generation,",
         "generation=record.metadata_generation - 1,",
     )
-    + _one(f"{DISPATCH}:Dispatch.check_fence", "if current != (", "if False and current != ("),
+    + _NO_FENCE_CHECK,
     "the term does not grow": _one(
         "controller.store.opening:_next_term", "header.term + 1", "header.term"
     ),
@@ -190,7 +197,8 @@ PLANTED: dict[str, tuple[Planted, ...]] = {
     + _NO_LEASE_CHECK,
     "a fence carries no term": _one(
         "controller.runtime.executor:Executor.begin", "term=store.term,", "term=1,"
-    ),
+    )
+    + _NO_FENCE_CHECK,
     "a lease does not hold an eviction": _one(f"{STARTS}:prepare_start", "if live:", "if False:")
     + _one(f"{OPERATIONS}:_check_no_lease", "if live:", "if False:"),
     "a lease does not hold a deletion": _one(
@@ -285,6 +293,21 @@ PLANTED: dict[str, tuple[Planted, ...]] = {
         "import asyncio\n    while answer:\n        await asyncio.sleep(0)\n"
         "    if not answer.plan.steps:",
     ),
+    "a setback never pauses": _one(
+        f"{HEADWAY}:Headway._set_back",
+        "entry.resume_s = self._clock.monotonic_s() + delay_s",
+        "entry.resume_s = 0.0 * delay_s",
+    ),
+    "what was answered need not bring it nearer": _one(
+        f"{HEADWAY}:Headway.acted", "entry.bound -= 1", "pass"
+    ),
+    "every distance counts as a new one": _one(
+        f"{HEADWAY}:Headway.look", "best is None or left < best", "True"
+    ),
+    "the same is done again where something is hidden": _one(
+        f"{HEADWAY}:Headway.look", "if again and not reached:", "if False:"
+    ),
+    "the distance is that of one member": _one(f"{HEADWAY}:distance", "max(step.count, 1)", "1"),
     "two passes at once": _one(
         f"{RUNNER}:Runner._work",
         "outcome = await self._handle(key)",
@@ -337,36 +360,81 @@ PLANTED: dict[str, tuple[Planted, ...]] = {
 }
 
 MUST_FIND: dict[str, tuple[str, ...]] = {
+    # --- evidence and the last copy
     "evidence is not checked": ("evidence",),
     "evidence counts for any instance": ("evidence",),
     "evidence counts in any epoch": ("evidence",),
     "evidence never ages": ("evidence",),
     "evidence is not made durable": ("evidence",),
     "evidence is written after the drop": ("evidence",),
+    "the copy in another tier is not looked at again": ("evidence",),
+    "any reading back counts as right": ("evidence",),
+    "any reading back counts as wrong": ("evidence",),
+    "a wrong copy is never set aside": ("convergence",),
     "a tier reads nothing back": ("last-copy",),
     "a repair drops what memory holds": ("last-copy",),
     "an eviction stores in every cold tier": ("measure",),
     "a repair stores one copy too many": ("measure",),
+    # --- what was not answered
+    "an unknown state is absent in the plan": ("manifest-last", "completion", "summary"),
+    "no answer counts as absence": ("asked-answered", "absence"),
+    "an unknown state counts as absent": ("manifest-last", "absence"),
     "a summary needs no certainty": ("summary",),
+    "an answer of the wrong length is used": ("asked-answered",),
     "leftovers are not swept": ("absence",),
     "a tier that cannot be listed lists nothing": ("absence",),
     "what a batch does not answer counts as done": ("asked-answered",),
+    "an empty list that may be behind is believed": ("absence",),
+    # --- deletion
     "the manifest goes with the payloads": ("manifest-last",),
+    # --- trust
     "an epoch change is ignored": ("settle",),
+    "an epoch change is forgotten by a restart": ("settle",),
     "a mass change is believed at once": ("settle",),
+    "a late answer counts as a fresh one": ("settle",),
     "settling takes no time": ("settle",),
+    "an unsettled tier does not hold a drop": ("settle",),
+    # --- fences, leases, terms
     "a fence carries an old generation": ("fence",),
+    "the term does not grow": ("term",),
     "a deposed process commits": ("term",),
     "a renewal may shorten a lease": ("lease-shrinks",),
     "leases are ignored when a wrong copy is set aside": ("lease",),
+    "a fence carries no term": ("fence",),
+    "a lease does not hold an eviction": ("lease",),
+    "a lease does not hold a deletion": ("lease",),
+    "a lease is given out during an operation": ("lease",),
+    # --- records
+    "visible before durable": ("durable-first",),
+    "an uncertain commit is published": ("durable-first",),
+    "a refused commit is published": ("durable-first",),
+    "progress counts as completion": ("completion",),
+    "stored progress may go back": ("progress",),
     "a deleted revision is imported anew": ("tombstone",),
     "an aborted import is deleted at once": ("transition",),
     "a published reference changes": ("frozen-reference",),
     "a generation is left out": ("generation",),
     "an erased lease gives its id back": ("id",),
+    # --- the loop
+    "a repair towards cold waits for memory to be empty": ("convergence",),
     "every pass writes the epochs again": ("quiet",),
     "a process never gets going": ("stuck",),
     "a pass never ends": ("stuck",),
     "a pass never lets time pass": ("busy-loop",),
+    "a setback never pauses": ("bounded",),
+    "what was answered need not bring it nearer": ("bounded",),
+    "every distance counts as a new one": ("bounded",),
+    "the same is done again where something is hidden": ("bounded",),
+    "the distance is that of one member": ("convergence",),
+    "two passes at once": ("one-pass",),
+    "retries without a pause": ("bounded",),
+    "pauses grow without bound": ("convergence",),
+    "a silent tier is never asked again": ("convergence",),
+    "more batches at once than allowed": ("bounded",),
+    "a wait has no bound": ("convergence",),
+    "an import is abandoned early": ("import-limit",),
+    "an import is seen before its sign of life": ("import-limit",),
+    "a dry run acts": ("dry-run",),
+    "no drift is looked for, unfinished work is not visited": ("convergence",),
 }
-"""By planted fault, where it is clear: the oracles of which one must find it."""
+"""By planted fault: the oracles of which one must find it."""

@@ -4,6 +4,7 @@ The operations are also what is enumerated: every crash point, error and stale v
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from weightctl.adapters.conformance.faults import Fault, Kind
 from weightctl.adapters.conformance.simulation.script import (
@@ -15,6 +16,7 @@ from weightctl.adapters.conformance.simulation.script import (
     Setting,
     TierSpec,
 )
+from weightctl.controller.core.tiers import TierProfile
 
 _MEM, _DISK, _FAR = 0, 1, 2
 
@@ -53,7 +55,17 @@ OPERATIONS: Mapping[str, Script] = {
 }
 """What is enumerated."""
 
+
+def _lacking(spec: TierSpec, **lacks: bool) -> TierSpec:
+    """The tier with a profile that does not declare everything."""
+    declared = replace(spec.nature, **lacks)
+    profile = TierProfile(name=spec.name, kind="lacking", hot=spec.hot, capabilities=declared)
+    return replace(spec, profile=profile)
+
+
 POOL = (*TIERS, TierSpec(name="pool", hot=True, local=False))
+_LINGERING = (_lacking(TIERS[_MEM], delete_is_immediate=False), TIERS[_DISK])
+_BEHIND = (TIERS[_MEM], _lacking(TIERS[_DISK], list_is_consistent=False))
 _BUSY = tuple(("mem.drop", number, Fault(kind=Kind.BUSY, amount=8.0)) for number in range(3))
 
 CORNERS: Mapping[str, Script] = {
@@ -151,6 +163,12 @@ CORNERS: Mapping[str, Script] = {
         (2.0, "evict", 0, 1.0),
         incidents=((COMMIT, 5, Fault(kind=Crash.UNCERTAIN_LOST)),),
     ),
+    "the first commit is refused": _brief(
+        _IN_MEMORY, incidents=((COMMIT, 0, Fault(kind=Crash.REFUSED)),)
+    ),
+    "the first commit is uncertain": _brief(
+        _IN_MEMORY, incidents=((COMMIT, 0, Fault(kind=Crash.UNCERTAIN_LOST)),)
+    ),
     "every other commit is refused": _script(
         _IN_MEMORY,
         (2.0, "evict", 0, 1.0),
@@ -189,6 +207,35 @@ CORNERS: Mapping[str, Script] = {
     ),
     "a revision is imported twice": _script(
         _IN_MEMORY, (2.0, "delete", 0, 1.0), (20.0, "import", 0, 0.0)
+    ),
+    "tiers say that they stored what they did not": _script(
+        _IN_MEMORY,
+        (2.0, "evict", 0, 1.0),
+        latency_s=0.0,
+        incidents=tuple(
+            (f"{tier}.store", n, Fault(kind=Kind.FALSE_DONE))
+            for tier in ("disk", "far")
+            for n in range(200)
+        ),
+    ),
+    "a revision of many members is evicted": _brief(
+        _IN_MEMORY, (2.0, "evict", 0, 1.0), payloads=30
+    ),
+    "what was dropped lingers while a member is lost": _script(
+        _IN_BOTH,
+        (2.0, "lose", _MEM, 0.0),
+        (2.0, "lose", _DISK, 0.0),
+        (8.0, "evict", 0, 1.0),
+        payloads=5,
+        latency_s=0.0,
+        tiers=_LINGERING,
+    ),
+    "a copy that was set aside is not listed yet": _script(
+        _IN_MEMORY,
+        (0.5, "repair", 0, 1.0),
+        (1.5, "delete", 0, 1.0),
+        tiers=_BEHIND,
+        incidents=tuple(("disk.store", n, Fault(kind=Kind.ROT)) for n in range(2)),
     ),
 }  # fmt: skip
 """What chance seldom meets."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.sim.enumeration import QUICK, enumerate_incidents, enumerate_jams, judged
+from tests.sim.enumeration import enumerate_incidents, enumerate_jams, judged, quick
 from tests.sim.scenarios import OPERATIONS
 
 FAMILIES = ("crash", "journal", "second leader", "view")
@@ -11,7 +11,7 @@ FAMILIES = ("crash", "journal", "second leader", "view")
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_death_or_a_wrong_view_at_any_place_breaks_no_rule(operation: str, family: str) -> None:
-    judged(enumerate_incidents(operation, QUICK[family]))
+    judged(enumerate_incidents(operation, quick(operation)[family]))
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
