@@ -35,7 +35,7 @@ from weightctl.controller.runtime.answers import shown
 from weightctl.controller.runtime.border import METHODS, BorderedTier
 from weightctl.controller.runtime.controller import Controller
 from weightctl.controller.runtime.fields import flaw_of
-from weightctl.controller.runtime.holding import Owner, running
+from weightctl.controller.runtime.holding import HeldUpError, Owner, running
 from weightctl.controller.runtime.interrupts import is_ctrl_c
 from weightctl.controller.runtime.leftout import LeftOut
 from weightctl.controller.runtime.limits import TokenBucket
@@ -160,7 +160,7 @@ def _build(
         why, todo = ambiguity_of([point, *others])
         raise ConfigError(f"tier {tier.name}", f"{ConfigError.reason}: {why}", todo)
     unknown = TierProfile(name=tier.name, kind=tier.kind, hot=False)
-    owner = _owner(tier.name, point)
+    owner = owner_of(tier.name, point)
     if why := left_out.why(owner):
         return _silent(unknown, f"plugin {point.value}: {why}")
     try:
@@ -170,6 +170,9 @@ def _build(
             profile = made.profile
     except WeightctlError:
         raise
+    except HeldUpError as error:
+        why = f"it held up the process until it was interrupted at {error}"
+        return _silent(unknown, f"plugin {point.value}: {why}")
     except BaseException as error:  # foreign code, which may even try to exit
         if is_ctrl_c(error):
             raise
@@ -185,7 +188,8 @@ def _build(
     return BorderedTier(seam(made), profile, context.clock, owner=owner)
 
 
-def _owner(name: str, point: EntryPoint) -> Owner:
+def owner_of(name: str, point: EntryPoint) -> Owner:
+    """Whose code a plugin is, for who watches it."""
     package = f"{point.dist.name} {point.dist.version}" if point.dist else ""
     return Owner(name=name, plugin=point.value, package=package)
 

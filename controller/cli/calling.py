@@ -79,8 +79,9 @@ def survey(
     connection = client.connect(config.state_dir)
     if connection is None:
         from weightctl.controller import wiring
+        from weightctl.controller.cli.watching import run_watched
 
-        return run_async(lambda: wiring.survey(config, verb, params))
+        return run_watched(lambda: wiring.survey(config, verb, params), config)
     with console.progress() as progress:
         return client.request(connection, verb, params, _emitter(console, progress))
 
@@ -128,13 +129,14 @@ def _here(
     loop: bool,
 ) -> doc.Document:
     from weightctl.controller.api.verbs import handle_alone
+    from weightctl.controller.cli.watching import run_watched
     from weightctl.controller.wiring import open_app
 
     async def main() -> doc.Document:
         async with open_app(config, loop=loop) as app:
             return await handle_alone(app, verb, params, emit)
 
-    return run_async(main)
+    return run_watched(main, config, may_write=True)
 
 
 def _emitter(console: Console, progress: Progress) -> Callable[[Mapping[str, Any]], None]:

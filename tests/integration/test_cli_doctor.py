@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.cli import IDENTITY, Cli
+from weightctl.controller.cli.commands import doctor
 from weightctl.controller.cli.exit_codes import ExitCode
+from weightctl.controller.config.loading import load
 
 MIB = 1024 * 1024
 
@@ -101,3 +103,17 @@ def test_a_state_directory_that_cannot_be_made_is_not_ok(tmp_path: Path) -> None
     below = cli.config.read_text().replace(f'"{cli.state_dir}"', f'"{cli.model}/state"')
     cli.config.write_text(below)
     assert "is not a directory" in check(cli, "state directory", ok=False)
+
+
+@pytest.mark.parametrize("free_mib, ok", [(0, False), (8, False), (64, True)])
+def test_a_state_directory_without_room_is_not_ok(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_mib: int, ok: bool
+) -> None:
+    cli = Cli(tmp_path)
+    cli.ready()
+    like = os.statvfs(tmp_path)
+    room = os.statvfs_result((4096, 4096, 10**6, 0, free_mib * MIB // 4096, *tuple(like)[5:]))
+    monkeypatch.setattr(os, "statvfs", lambda _: room)
+    found = doctor._state_dir(load(environ={}, file=str(cli.config)))
+    assert found["ok"] is ok
+    assert bool(found["todo"]) is not ok

@@ -24,6 +24,10 @@ class Sleeps(Tier):
     async def observe(self, members, *, detail=()):
         time.sleep(3600)
 
+class Builds(Tier):
+    def __init__(self, *given):
+        time.sleep(3600)
+
 class Locks(Tier):
     async def capacity(self):
         threading.Lock().acquire() and threading.Event().wait()
@@ -50,7 +54,7 @@ class Refuses(Tier):
             try: time.sleep(3600)
             except BaseException: pass
 """
-KINDS = ("Sleeps", "Locks", "Swallows", "Begins", "Refuses")
+KINDS = ("Sleeps", "Builds", "Locks", "Swallows", "Begins", "Refuses")
 
 
 @pytest.fixture
@@ -113,6 +117,27 @@ def test_who_cannot_be_interrupted_ends_the_process_and_is_left_out_of_the_next(
         found = problems(cli)["refuses"]
         assert "it is left out until holding-tiers 1 has another version" in found
         assert "left out" in cli.run("doctor", code=1).out
+
+
+@pytest.mark.parametrize(
+    "words", [("tiers",), ("doctor",), ("plan", IDENTITY), ("evict", IDENTITY, "--wait")]
+)
+def test_no_verb_of_its_own_process_is_held_up_for_ever(
+    words: tuple[str, ...], tmp_path: Path, plugins: Path
+) -> None:
+    del plugins
+    cli = with_tiers(tmp_path, "sleeps", "builds")
+    ran = cli.run(*words, code=words == ("doctor",))
+    assert "it held up the process until it was interrupted at" in ran.out + ran.err
+    assert "holding_tiers.py:" in ran.out + ran.err
+
+
+def test_a_verb_that_only_looks_ends_too_and_notes_nothing(tmp_path: Path, plugins: Path) -> None:
+    del plugins
+    cli = with_tiers(tmp_path, "refuses")
+    ran = cli.run("plan", IDENTITY, code=ExitCode.HELD_UP)
+    assert "tier refuses (plugin holding_tiers:Refuses, holding-tiers 1)" in ran.err
+    assert not list(cli.state_dir.glob("left-out/*"))
 
 
 def test_a_plugin_is_left_out_for_as_long_as_its_note_and_its_version_last(tmp_path: Path) -> None:

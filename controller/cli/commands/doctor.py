@@ -17,17 +17,22 @@ from weightctl.controller.cli.calling import survey
 from weightctl.controller.cli.exit_codes import ExitCode
 from weightctl.controller.cli.settings import gate_refusal, load_config
 from weightctl.controller.cli.units import size_text
+from weightctl.controller.cli.watching import run_watched
 from weightctl.controller.errors import WeightctlError
 from weightctl.controller.ports import NOT_SET_UP, SET_UP_BY_USE
+from weightctl.controller.runtime.answers import shown
+from weightctl.controller.runtime.holding import running
+from weightctl.controller.runtime.interrupts import is_ctrl_c
 from weightctl.controller.store.database import DATABASE_NAME
 from weightctl.controller.store.evidence import read_epochs
 from weightctl.controller.store.oplog import verify_log
 from weightctl.controller.store.reading import open_reader
-from weightctl.controller.wiring import ambiguity_of, plugin_points
+from weightctl.controller.wiring import ambiguity_of, owner_of, plugin_points
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator
+    from importlib.metadata import EntryPoint
 
     from weightctl.controller.api import documents as doc
     from weightctl.controller.cli.output import Console
@@ -37,16 +42,16 @@ if TYPE_CHECKING:
 
 SQLITE_MIN = (3, 37, 0)
 """STRICT tables."""
+ROOM_BYTES = 16 * 1024**2
+"""With less in the state directory, the next few changes may find none."""
 
 
 def doctor(args: argparse.Namespace, console: Console) -> int:
     """Make every check."""
-    checks: list[Check] = [_platform(), _sqlite(), *_plugins()]
-    try:
-        config = load_config(args)
-    except WeightctlError as error:
-        checks.append(_failed("configuration", error))
-    else:
+    config, refused = _configuration(args)
+    checks: list[Check] = [_platform(), _sqlite(), *run_watched(_plugins, config)]
+    checks.extend(refused)
+    if config is not None:
         checks.append(_ok("configuration", f"tiers: {_names(config)}"))
         checks.append(_guarded("state directory", lambda: _state_dir(config)))
         checks.append(_guarded("op-log", lambda: _oplog(config)))
@@ -81,20 +86,32 @@ def _sqlite() -> Check:
     return _bad("sqlite", sqlite3.sqlite_version, f"use a Python with SQLite {wanted} or later")
 
 
-def _plugins() -> Iterator[Check]:
-    for kind, (point, *others) in plugin_points().items():
-        if others:
-            yield _bad(f"plugin {kind}", *ambiguity_of([point, *others]))
-            continue
-        try:
+async def _plugins() -> list[Check]:
+    """In a loop that is watched: to load one runs its code."""
+    return [_plugin(kind, points) for kind, points in plugin_points().items()]
+
+
+def _plugin(kind: str, points: list[EntryPoint]) -> Check:
+    point, *others = points
+    if others:
+        return _bad(f"plugin {kind}", *ambiguity_of(points))
+    try:
+        with running(owner_of(kind, point)):
             point.load()
-        except KeyboardInterrupt:
+    except BaseException as error:  # foreign code; the check is about its faults
+        if is_ctrl_c(error):
             raise
-        except BaseException as error:  # noqa: BLE001 - foreign code; the check is about its faults
-            todo = "mend or remove the package that brings it; other tiers are not affected"
-            yield _bad(f"plugin {point.name}", f"{point.value}: {error!r}", todo)
-        else:
-            yield _ok(f"plugin {point.name}", point.value)
+        todo = "mend or remove the package that brings it; other tiers are not affected"
+        return _bad(f"plugin {kind}", f"{point.value}: {shown(error)}", todo)
+    return _ok(f"plugin {kind}", point.value)
+
+
+def _configuration(args: argparse.Namespace) -> tuple[Config | None, list[Check]]:
+    """The configuration, or what is wrong with it."""
+    try:
+        return load_config(args), []
+    except WeightctlError as error:
+        return None, [_failed("configuration", error)]
 
 
 # --- this configuration ---------------------------------------------------------------------------
@@ -117,7 +134,12 @@ def _state_dir(config: Config) -> Check:
         return _bad("state directory", f"{database}: not writable", todo)
     room = os.statvfs(folder)
     free_bytes = room.f_bavail * room.f_frsize
-    return _ok("state directory", f"{folder}: {size_text(free_bytes)} free")
+    detail = f"{folder}: {size_text(free_bytes)} free"
+    if free_bytes < ROOM_BYTES:
+        wanted = size_text(ROOM_BYTES)
+        todo = f"free {wanted} on its file system: without room no change can be recorded"
+        return _bad("state directory", detail, todo)
+    return _ok("state directory", detail)
 
 
 def _oplog(config: Config) -> Check:

@@ -19,12 +19,10 @@ from anyio import to_thread
 
 from weightctl.controller.api.server import serve
 from weightctl.controller.api.verbs import handle
-from weightctl.controller.cli.calling import run_async
 from weightctl.controller.cli.exit_codes import ExitCode
 from weightctl.controller.cli.settings import load_config
+from weightctl.controller.cli.watching import run_watched
 from weightctl.controller.errors import WeightctlError
-from weightctl.controller.runtime.holding import last_words, watched
-from weightctl.controller.runtime.leftout import leave_out
 from weightctl.controller.runtime.supervisor import stop_on_signals
 from weightctl.controller.telemetry.logs import JsonFormatter, LineFormatter
 from weightctl.controller.wiring import exported_metrics, open_app, reload
@@ -35,7 +33,6 @@ if TYPE_CHECKING:
     from weightctl.controller.api.app import App
     from weightctl.controller.cli.output import Console
     from weightctl.controller.config.loading import Config
-    from weightctl.controller.runtime.holding import Owner
 
 READY = "ready"
 """The last word of the line that says that requests are answered."""
@@ -47,13 +44,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
     del console
     config = load_config(args)
     _log_as(config)
-    run_async(partial(_run, args, config))
+    run_watched(partial(_serve, args, config), config, may_write=True)
     return ExitCode.OK
-
-
-async def _run(args: argparse.Namespace, config: Config) -> None:
-    with watched(float(config.section("plugins")["turn_s"]), partial(_end, config.state_dir)):
-        await _serve(args, config)
 
 
 async def _serve(args: argparse.Namespace, config: Config) -> None:
@@ -75,19 +67,6 @@ async def _serve(args: argparse.Namespace, config: Config) -> None:
             await controller.run_until_stopped()
             stopping.set()  # who waits over the socket is told before the process ends
         tasks.cancel_scope.cancel()
-
-
-def _end(state_dir: str, owner: Owner, stack: str) -> None:
-    """End the process although its main thread is not to be had; logging might wait for it."""
-    try:
-        left_out = f"the next start leaves it out: {leave_out(state_dir, owner, stack)}"
-    except OSError as error:
-        left_out = f"that could not be noted for the next start: {error}"
-    what = f"tier {owner.name} (plugin {owner.plugin}, {owner.package or 'of no package'})"
-    last_words(
-        f"{what}: it holds up the process and cannot be interrupted; {left_out}\n{stack}",
-        ExitCode.HELD_UP,
-    )
 
 
 def _leave_at_once() -> None:

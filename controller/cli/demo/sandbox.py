@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from weightctl.controller.api import client
-from weightctl.controller.cli.calling import run_async
+from weightctl.controller.cli.watching import run_watched
 from weightctl.controller.clock import SystemClock
 from weightctl.controller.config.loading import load
 from weightctl.controller.config.places import memory_path
@@ -180,7 +180,8 @@ class Sandbox:
         from weightctl.controller import wiring
 
         config = load(environ={}, file=str(self.config))
-        return cast("doc.Plan", run_async(lambda: wiring.survey(config, verb, params)))
+        survey = run_watched(lambda: wiring.survey(config, verb, params), config)
+        return cast("doc.Plan", survey)
 
     def records(self, identity: Identity) -> tuple[RevisionMetadata, ResidencyOperation | None]:
         """The revision as it is on disk, read beside the child.  Raises KeyError."""
