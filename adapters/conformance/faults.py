@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import anyio
 
@@ -27,7 +27,7 @@ from weightctl.controller.core.observation import (
     TierObservation,
     unknown_observation,
 )
-from weightctl.controller.core.tiers import TierCapacity, TierProfile
+from weightctl.controller.core.tiers import TierCapacity
 from weightctl.controller.errors import (
     BusyError,
     CapacityError,
@@ -42,7 +42,6 @@ from weightctl.controller.ports import (
     Busy,
     Clock,
     Done,
-    DropItem,
     Fence,
     InventoryItem,
     Limiter,
@@ -51,6 +50,7 @@ from weightctl.controller.ports import (
     StoreItem,
     Tier,
 )
+from weightctl.controller.runtime.forwarding import ForwardingTier
 
 T = TypeVar("T")
 Item = TypeVar("Item")
@@ -132,7 +132,7 @@ def _error(fault: Fault) -> Exception:
     return ERRORS[int(fault.amount) % len(ERRORS)]()
 
 
-class FaultyTier:
+class FaultyTier(ForwardingTier):
     """`ports.Tier` over another tier.
 
     spawn: runs a coroutine on, whatever becomes of the caller (what is under way in a network).
@@ -151,7 +151,7 @@ class FaultyTier:
         foreign: Tier | None = None,
         damage: Callable[[Member, str], None] | None = None,
     ) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._next_fault = next_fault
         self._clock = clock
         self._spawn = spawn
@@ -159,18 +159,6 @@ class FaultyTier:
         self._foreign = foreign
         self._damage = damage
         self._views = PastViews()
-
-    @property
-    def profile(self) -> TierProfile:
-        """As the wrapped tier's."""
-        return self._inner.profile
-
-    async def __aenter__(self) -> Self:
-        await self._inner.__aenter__()
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        await self._inner.__aexit__(*exc_info)
 
     def _fault(self, call: Call) -> Fault | None:
         return self._next_fault(self.profile.name, call)
@@ -231,10 +219,6 @@ class FaultyTier:
             )
         return found
 
-    def map_path(self, member: Member) -> str | None:
-        """As the port."""
-        return self._inner.map_path(member)
-
     # --- batches ----------------------------------------------------------------------------------
 
     async def store(
@@ -256,31 +240,17 @@ class FaultyTier:
                     self._damage(item.member, fault.kind)
         return outcomes
 
-    async def drop(self, batch: Sequence[DropItem], fence: Fence) -> Sequence[Outcome]:
-        """As the port."""
-
-        async def run(part: Sequence[DropItem]) -> Sequence[Outcome]:
-            return await self._inner.drop(part, fence)
-
-        return await self._batch(self._fault(Call.DROP), batch, run)
-
-    async def quarantine(self, batch: Sequence[DropItem], fence: Fence) -> Sequence[Outcome]:
-        """As the port."""
-
-        async def run(part: Sequence[DropItem]) -> Sequence[Outcome]:
-            return await self._inner.quarantine(part, fence)
-
-        return await self._batch(self._fault(Call.QUARANTINE), batch, run)
-
-    async def verify(
-        self, batch: Sequence[Member], *, limit: Limiter | None = None
+    async def around_batch(
+        self,
+        call: str,
+        batch: Sequence[Item],
+        run: Callable[[Sequence[Item]], Awaitable[Sequence[Outcome]]],
     ) -> Sequence[Outcome]:
-        """As the port.  A tier that lies about bytes read back is beyond any controller: no ROT."""
+        """What goes wrong with a batch.
 
-        async def run(part: Sequence[Member]) -> Sequence[Outcome]:
-            return await self._inner.verify(part, limit=limit)
-
-        return await self._batch(self._fault(Call.VERIFY), batch, run)
+        A tier that lies about bytes read back is beyond any controller: no ROT in `verify`.
+        """
+        return await self._batch(self._fault(Call(call)), batch, run)
 
     async def _batch(
         self,
@@ -308,12 +278,9 @@ class FaultyTier:
 
     # --- reading ----------------------------------------------------------------------------------
 
-    def open(self, member: Member) -> AbstractAsyncContextManager[RangedReader]:
-        """As the port; opening and each piece may go wrong."""
-        return self._open(member)
-
     @asynccontextmanager
     async def _open(self, member: Member) -> AsyncIterator[RangedReader]:
+        """Opening and each piece may go wrong."""
         await self._way(self._fault(Call.OPEN), _nothing)
         async with self._inner.open(member) as reader:
             yield PassingReader(reader, self._read)

@@ -89,11 +89,11 @@ class _Entered(ProcessTier):
     """A simulated tier outlives its process; a suite's tier begins and ends with its test."""
 
     async def __aenter__(self) -> Self:
-        await self._network.__aenter__()
+        await self._inner.__aenter__()
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        await self._network.__aexit__(*exc_info)
+        await self._inner.__aexit__(*exc_info)
 
 
 class TestSimulatedTier(TierSuite):

@@ -6,10 +6,9 @@ goes on acting on what it knows, as a deposed leader does.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import anyio
 
@@ -22,7 +21,6 @@ from weightctl.adapters.conformance.simulation.traces import PassTrace
 from weightctl.adapters.conformance.simulation.watching import watch
 from weightctl.controller.core.identity import Identity
 from weightctl.controller.core.observation import Member, Members, TierObservation
-from weightctl.controller.core.tiers import TierCapacity
 from weightctl.controller.errors import StateDirectoryError, TransientError
 from weightctl.controller.ports import (
     DropItem,
@@ -34,6 +32,7 @@ from weightctl.controller.ports import (
     StoreItem,
 )
 from weightctl.controller.runtime.controller import Controller
+from weightctl.controller.runtime.forwarding import ForwardingTier
 from weightctl.controller.store.commit import Committed, Rejected, Uncertain
 from weightctl.controller.store.store import WeightMetadataStore
 
@@ -177,14 +176,13 @@ class JournalHooks(Hooks):
         return outcome
 
 
-class ProcessTier:
+class ProcessTier(ForwardingTier):
     """A tier as one process sees it: what it is told and what it does is judged here."""
 
     def __init__(self, process: Process, network: FaultyTier) -> None:
+        super().__init__(network)
         self._process = process
         self._world = process.world
-        self._network = network
-        self.profile = network.profile
         self.name = network.profile.name
 
     async def __aenter__(self) -> Self:
@@ -193,7 +191,7 @@ class ProcessTier:
     async def __aexit__(self, *exc_info: object) -> None:
         """The tier outlives the process."""
 
-    async def _call(self, call: Call, run: Callable[[], Awaitable[T]]) -> T:
+    async def around(self, call: str, run: Callable[[], Awaitable[T]]) -> T:
         process, world = self._process, self._world
         process.check()
         await world.gate(self.name)
@@ -216,9 +214,7 @@ class ProcessTier:
         return result
 
     async def observe(self, members: Members, *, detail: Sequence[int] = ()) -> TierObservation:
-        answer = await self._call(
-            Call.OBSERVE, partial(self._network.observe, members, detail=detail)
-        )
+        answer = await super().observe(members, detail=detail)
         self._world.judge.answered(self._process, self.name, members, answer, detail)
         return answer
 
@@ -227,17 +223,15 @@ class ProcessTier:
     ) -> Sequence[Outcome]:
         members = [item.member for item in batch]
         with self._world.judge.sending(self._process, self.name, Call.STORE, members, fence):
-            outcomes = await self._call(
-                Call.STORE, partial(self._network.store, batch, fence, limit=limit)
-            )
+            outcomes = await super().store(batch, fence, limit=limit)
         self._world.judge.told(self._process, self.name, Call.STORE, members, outcomes)
         return outcomes
 
     async def drop(self, batch: Sequence[DropItem], fence: Fence) -> Sequence[Outcome]:
-        return await self._remove(Call.DROP, batch, fence, self._network.drop)
+        return await self._remove(Call.DROP, batch, fence, super().drop)
 
     async def quarantine(self, batch: Sequence[DropItem], fence: Fence) -> Sequence[Outcome]:
-        return await self._remove(Call.QUARANTINE, batch, fence, self._network.quarantine)
+        return await self._remove(Call.QUARANTINE, batch, fence, super().quarantine)
 
     async def _remove(
         self,
@@ -250,20 +244,17 @@ class ProcessTier:
         judge = self._world.judge
         with judge.sending(self._process, self.name, call, members, fence):
             judge.removing(self._process, self.name, call, batch)
-            outcomes = await self._call(call, partial(run, batch, fence))
+            outcomes = await run(batch, fence)
         judge.told(self._process, self.name, call, members, outcomes)
         return outcomes
 
-    def open(self, member: Member) -> AbstractAsyncContextManager[RangedReader]:
-        return self._open(member)
-
     @asynccontextmanager
-    async def _open(self, member: Member) -> Any:
+    async def _open(self, member: Member) -> AsyncIterator[RangedReader]:
         self._process.check()
         await self._world.gate(self.name)
         await self._world.latency()
         self._process.check()
-        async with self._network.open(member) as reader:
+        async with self._inner.open(member) as reader:
             self._process.check()
             yield reader
 
@@ -271,19 +262,11 @@ class ProcessTier:
         self, batch: Sequence[Member], *, limit: Limiter | None = None
     ) -> Sequence[Outcome]:
         with self._world.judge.sending(self._process, self.name, Call.VERIFY, batch, None):
-            outcomes = await self._call(
-                Call.VERIFY, partial(self._network.verify, batch, limit=limit)
-            )
+            outcomes = await super().verify(batch, limit=limit)
         self._world.judge.verified(self._process, self.name, batch, outcomes)
         return outcomes
 
     async def inventory(self, group_id: str | None = None) -> Mapping[str, Sequence[InventoryItem]]:
-        listed = await self._call(Call.INVENTORY, partial(self._network.inventory, group_id))
+        listed = await super().inventory(group_id)
         self._world.judge.listed(self._process, self.name, group_id, listed)
         return listed
-
-    async def capacity(self) -> TierCapacity:
-        return await self._call(Call.CAPACITY, self._network.capacity)
-
-    def map_path(self, member: Member) -> str | None:
-        return self._network.map_path(member)
