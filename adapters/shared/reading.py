@@ -74,9 +74,11 @@ def open_replica(root: Root, member: Member) -> OpenReplica:
 
 
 def close_replica(root: Root, replica: OpenReplica) -> None:
-    """Close it and allow dropping it."""
-    os.close(replica.fd)
-    root.end_reading(encode_text(replica.member.group_id), replica.instance_id)
+    """Close it and allow dropping it.  Raises OSError; it is let go all the same."""
+    try:
+        os.close(replica.fd)
+    finally:
+        root.end_reading(encode_text(replica.member.group_id), replica.instance_id)
 
 
 def _open(root: Root, member: Member) -> tuple[bytes, OpenReplica] | None:
@@ -105,18 +107,22 @@ def _open_named(
         return None
     name = choose(settled, member.sha256)
     root.begin_reading(group, name.instance_id)  # before it is open: a drop must see it
+    fd = -1
     try:
         fd = os.open(str(name), FILE_FLAGS, dir_fd=group_fd)
+        size_bytes = os.fstat(fd).st_size
     except BaseException as error:
         root.end_reading(group, name.instance_id)
-        if isinstance(error, FileNotFoundError):
+        if fd >= 0:
+            os.close(fd)
+        elif isinstance(error, FileNotFoundError):
             return None
         raise
     replica = OpenReplica(
         member=member,
         instance_id=name.instance_id,
         fd=fd,
-        size_bytes=os.fstat(fd).st_size,
+        size_bytes=size_bytes,
         path=str(root.medium.root / "groups" / group / str(name)),
     )
     return bytes.fromhex(name.sha256_hex), replica
