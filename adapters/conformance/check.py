@@ -21,10 +21,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from weightctl.adapters.conformance.grades import Grade
-from weightctl.adapters.conformance.loading import LOADED, REQUEST
+from weightctl.adapters.conformance.loading import LOADED
 from weightctl.adapters.conformance.report import UNTRIED, Finding, Report, Verdict
-from weightctl.adapters.conformance.session import EVENTS
+from weightctl.adapters.conformance.session import EVENTS, REQUEST
 from weightctl.controller.errors import ConfigError
 
 NEEDED = ("pytest", "pytest_asyncio", "blockbuster")
@@ -86,7 +88,7 @@ class _Check:
         """Children one after the other, until every case has an end."""
         if problem := self._load():
             return Report(factory=self._request.factory, problem=problem)
-        told = ""
+        code, told = 0, ""
         for _ in range(_RESTARTS_MAX):
             (self._folder / EVENTS).write_text("")
             deadline_s = self._request.deadline_s + _LONG_RUNS * self._request.soak_s
@@ -108,7 +110,7 @@ class _Check:
             findings=tuple(self._findings.values()),
             selection=self._request.select,
             hints=tuple(dict.fromkeys(self._hints)),
-            problem="" if self._findings else _none_found(self._request, told),
+            problem="" if self._findings else _none_found(self._request, code, told),
         )
 
     def _load(self) -> str:
@@ -205,10 +207,18 @@ class _Check:
         )
 
 
-def _none_found(request: Request, told: str) -> str:
+def _none_found(request: Request, code: int, told: str) -> str:
     """Why no case was run, in three lines."""
-    why = " ".join(told[-_TOLD_CHARS:].split()) or "no case was found"
-    todo = "select other words, or none" if request.select else "see what the kit said"
+    match code:
+        case pytest.ExitCode.NO_TESTS_COLLECTED if request.select:
+            why = f"no case has these words: {request.select!r}"
+        case pytest.ExitCode.USAGE_ERROR if request.select:
+            why = f"these are no words of cases: {request.select!r}"
+        case _:
+            why = " ".join(told[-_TOLD_CHARS:].split()) or "no case was found"
+    todo = "see what the kit said"
+    if request.select:
+        todo = "select words of a rule with `_` for its spaces; between them `and`, `or`, `not`"
     return f"tier {request.factory} cannot be checked\n{why}\n{todo}"
 
 

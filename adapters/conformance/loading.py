@@ -11,31 +11,18 @@ import contextlib
 import json
 import sys
 import traceback
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import anyio
 import pytest
 
+from weightctl.adapters.conformance.session import REQUEST, imports_from
 from weightctl.adapters.conformance.suite.capabilities import described
-from weightctl.adapters.conformance.suite.harness import TierHarness, object_of
+from weightctl.adapters.conformance.suite.harness import harness_over
 from weightctl.controller.errors import ConfigError, WeightctlError
 
 LOADED = "loaded.json"
-REQUEST = "session.json"
-
-
-def harness_type(harness: str, factory: str, options: Mapping[str, object]) -> type[TierHarness]:
-    """The harness that `harness` names, else a plain one, over that factory and these options."""
-    base: type[TierHarness] = object_of(harness) if harness else TierHarness
-    names = {"factory": factory or base.factory, "options": {**base.options, **options}}
-    return cast("type[TierHarness]", type("Harness", (base,), names))
-
-
-def imports_from(path: list[str]) -> None:
-    """Find modules where the one who asks finds them."""
-    sys.path[:0] = [entry for entry in path if entry not in sys.path]
 
 
 def main(folder: Path) -> int:
@@ -62,7 +49,7 @@ async def _profile(request: dict[str, Any], folder: Path) -> dict[str, object]:
             raise ConfigError(name, "it is not MODULE:NAME", "name it as an entry point does")
     media = folder / "loading"
     media.mkdir()
-    made = harness_type(request["harness"], request["factory"], request["options"])(media).tier()
+    made = harness_over(request["harness"], request["factory"], request["options"])(media).tier()
     profile = made.profile
     with contextlib.suppress(Exception):
         return described(profile)

@@ -3,7 +3,8 @@
 Layer: conformance.  Runs as `python -m weightctl.adapters.conformance.session FOLDER`; FOLDER holds
 `session.json`, what is to be checked.  Each line of `events.jsonl` is flushed as soon as it is
 known, so that a child that hangs or dies still tells where.  A case that takes longer than its
-deadline ends this process with the stacks of all threads on stderr.
+deadline ends this process with the stacks of all threads on stderr.  Nothing here imports
+the suite: pytest explains an `assert` only in what is imported after it has begun.
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ import pytest
 import uvloop
 
 from weightctl.adapters.conformance.grades import Grade
-from weightctl.adapters.conformance.loading import REQUEST, imports_from
 
+REQUEST = "session.json"
 EVENTS = "events.jsonl"
 _EARLY = 0.8
 """Of the deadline: when a thread can still tell what the tasks wait for."""
 _AWAITS_MAX = 50
 _FILE = '''"""Made by `weightctl adapter check`."""
 
-from weightctl.adapters.conformance.loading import harness_type as harness_of
 from weightctl.adapters.conformance.suite.distinction import ContractOfDistinction
+from weightctl.adapters.conformance.suite.harness import harness_over
 from weightctl.adapters.conformance.suite.tier_suite import TierSuite
 
 
 class TestTier(TierSuite, ContractOfDistinction):
-    harness_type = harness_of({harness!r}, {factory!r}, {options!r})
+    harness_type = harness_over({harness!r}, {factory!r}, {options!r})
     soak_s = {soak_s!r}
 '''
 _INI = """[pytest]
@@ -47,6 +48,11 @@ asyncio_default_test_loop_scope = function
 filterwarnings = default
 python_files = test_tier.py
 """
+
+
+def imports_from(path: list[str]) -> None:
+    """Find modules where the one who asks finds them."""
+    sys.path[:0] = [entry for entry in path if entry not in sys.path]
 
 
 class Listener:

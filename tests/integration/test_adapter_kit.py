@@ -17,6 +17,7 @@ from weightctl.controller.errors import ConfigError, TargetExistsError
 
 ROOT = Path(__file__).parents[2]
 WEIGHTCTL = (sys.executable, "-m", "weightctl.controller.cli.main")
+MEMORY = "weightctl.adapters.memory:factory"
 PATIENCE_S = 600.0
 CASE_S = 300.0
 
@@ -149,23 +150,24 @@ class Shifted:
 
 
 @pytest.mark.parametrize(
-    "body, select",
+    "body, select, told",
     [
-        (_KEEPS, "look_cancelled and inventory"),
-        (_HALF, "half_replica"),
-        (_LATE, "deletion_that_is_immediate"),
-        (_LATE, "consistent_list"),
-        (_SHIFTED, "range_is_the_slice"),
+        (_KEEPS, "look_cancelled and inventory", "kept by who was cancelled"),
+        (_HALF, "half_replica", "MemberState.COMPLETE"),
+        (_LATE, "deletion_that_is_immediate", "assert [<MemberState.COMPLETE: 3>] =="),
+        (_LATE, "consistent_list", "one more item: 'key-4'"),
+        (_SHIFTED, "range_is_the_slice", "assert bytearray(b"),
     ],
 )
-def test_a_tier_that_breaks_a_rule_is_found(
-    body: str, select: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_tier_that_breaks_a_rule_is_found_and_told_with_what_it_answered(
+    body: str, select: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "wrong_tier.py").write_text(f"{_HEAD}{_MORE}class factory(Tier):{body}")
     monkeypatch.syspath_prepend(tmp_path)
     report = check(Request(factory="wrong_tier:factory", select=select, case_deadline_s=CASE_S))
     (finding,) = report.findings
     assert finding.verdict is Verdict.BROKEN, finding.detail
+    assert told in finding.detail
 
 
 _HANGS = """
@@ -217,6 +219,8 @@ def test_a_tier_that_guesses_or_holds_on_while_its_medium_hangs_is_found(
         ),
         (("json:dumps", "--select", "an_empty_batch"), "TypeError"),
         (("json:dumps", "--option", "path"), "no `=`"),
+        ((MEMORY, "--select", "gibberish"), "why: no case has these words: 'gibberish'\n"),
+        ((MEMORY, "--select", "a b)"), "why: these are no words of cases: 'a b)'\n"),
     ],
 )
 def test_what_cannot_be_checked_is_said(words: tuple[str, ...], told: str) -> None:

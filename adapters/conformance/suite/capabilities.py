@@ -132,7 +132,8 @@ class ContractOfCapabilities(TierCases):
                 viewers.append(await others.enter_async_context(harness.tier()))
             source = source_of(content, before_read=look)
             batch = [StoreItem(member=member, open_source=source)]
-            assert kinds(await tier.store(batch, fence())) == ["Done"]
+            outcomes = await tier.store(batch, fence())
+            assert kinds(outcomes) == ["Done"], outcomes
             assert looks
             for one in viewers:
                 assert await states(one, member) == [COMPLETE]

@@ -203,3 +203,10 @@ class TierHarness:
             yield from (path for path in place.rglob("*") if path.is_file())
         elif place.exists():
             yield place
+
+
+def harness_over(harness: str, factory: str, options: Mapping[str, object]) -> type[TierHarness]:
+    """The harness that `harness` names, else a plain one, over that factory and these options."""
+    base: type[TierHarness] = object_of(harness) if harness else TierHarness
+    names = {"factory": factory or base.factory, "options": {**base.options, **options}}
+    return cast("type[TierHarness]", type("Harness", (base,), names))
