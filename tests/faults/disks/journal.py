@@ -107,7 +107,7 @@ def judge(pictures: Sequence[Picture], folder: Path, facts: Sequence[object]) ->
         loaded = opening._load(connection, path, Header(store_id="ab" * 16, term=0, created_ms=1))
         files = opening._open_files(path, loaded)
         files.watermark.close()
-        header = opening._next_term(connection, path, loaded.header)
+        header = opening._next_term(connection, path, loaded.header, 0)
         assert header.term > known.get("term", 0), "the term went back"
         groups = [
             read_members(connection, of.tenant_id, payload_group_id(of))
