@@ -8,7 +8,7 @@ its digest is known, by our own put or by reading it.
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import anyio
@@ -34,7 +34,7 @@ from weightctl.controller.ports import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
     from weightctl.adapters.mooncake.admin import Entry
     from weightctl.adapters.mooncake.connection import Connection
@@ -84,9 +84,11 @@ class Storing:
         for index in set(range(len(batch))) - set(free):
             outcomes[index] = Busy(detail="it is being written by this process")
         with self._claimed([batch[index].member for index in free]):
+            seen = await self._looked_at([batch[index].member for index in free])
             awaited = []
             for index in free:
-                outcome = await self._start(batch[index], fence, limit)
+                entry = seen.get(batch[index].member.key)
+                outcome = await self._start(batch[index], entry, fence, limit)
                 if outcome is None:
                     awaited.append(index)
                 else:
@@ -118,18 +120,40 @@ class Storing:
 
     # --- one item ---
 
-    async def _start(self, item: StoreItem, fence: Fence, limit: Limiter | None) -> Outcome | None:
-        """The outcome, or None when the replica will appear by itself."""
+    async def _looked_at(self, members: Sequence[Member]) -> Mapping[str, Entry]:
+        """By one look, the objects of which Mooncake has to make a replica of this kind.
+
+        Each is looked at again while it is waited for; every other one is, before it is judged.
+        """
+        asked = {one.key: one for one in members if not problem_of(one.key, one.size_bytes)}
+        with suppress(ReconcileError):
+            entries, _ = await self._connection.entries(list(asked))
+            return {
+                key: entry
+                for key, one in asked.items()
+                if is_there(entry := entries.get(key, {}))
+                and state_of(entry, self._kind, one.size_bytes) is MemberState.ABSENT
+            }
+        return {}
+
+    async def _start(
+        self, item: StoreItem, entry: Entry | None, fence: Fence, limit: Limiter | None
+    ) -> Outcome | None:
+        """The outcome, or None when the replica will appear by itself.
+
+        entry: what lies under the key; None to look once nobody else is putting it.
+        """
         member = item.member
         problem = problem_of(member.key, member.size_bytes)
         if problem:
             return Permanent(detail=f"Mooncake cannot keep it: {problem}")
         try:
-            async with self._alone(member.key):
-                entries, _ = await self._connection.entries([member.key])
-                entry = entries.get(member.key)
-                if is_absent(entry):
-                    return await self._put(item, fence, limit)
+            if entry is None:
+                async with self._alone(member.key):
+                    entries, _ = await self._connection.entries([member.key])
+                    entry = entries.get(member.key)
+                    if is_absent(entry):
+                        return await self._put(item, fence, limit)
             if not is_there(entry) or entry is None:
                 return Busy(detail="it is being written")
             refused = await self._other_content(member, entry)
