@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from weightctl.controller.core.policy import Policy
     from weightctl.controller.core.records import RevisionMetadata
     from weightctl.controller.core.state import WeightState
+    from weightctl.controller.runtime.conditions import Condition
 
 NOBODY = "no controller runs: start `weightctl run`, or repeat the verb with --wait"
 _VERBS = {
@@ -50,11 +51,13 @@ def explain(
     rounds: Sequence[Plan] = (),
     attended: bool = True,
     unreadable: Sequence[str] = (),
+    failing: Condition | None = None,
 ) -> doc.Explanation:
     """Every hold, the record's first.  Raises NOT_FOUND.
 
     `rounds`: the plan for now and those that would follow, where the tiers were asked; `attended`:
-    some process carries out what is recorded; `unreadable`: members that no tier has any more.
+    some process carries out what is recorded; `unreadable`: members that no tier has any more;
+    `failing`: what the last pass met, where a loop runs.
     """
     record = get_revision(state, identity=identity, now_ms=now_ms).metadata
     holds = [
@@ -65,6 +68,8 @@ def explain(
     ]
     known = {hold["reason"] for hold in holds}
     holds.extend(hold for hold in _from_plans(rounds) if hold["reason"] not in known)
+    if failing is not None:
+        holds.append(_hold(failing.reason, f"the last pass failed: {failing.message}"))
     if not attended and _is_unfinished(record):
         holds.append(_hold("NoController", NOBODY))
     return {

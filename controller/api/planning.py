@@ -18,6 +18,7 @@ from weightctl.controller.core.plan import StepKind
 from weightctl.controller.core.records import Availability, Operation
 from weightctl.controller.errors import WeightctlError
 from weightctl.controller.runtime.border import complaint_of, remark_of
+from weightctl.controller.runtime.conditions import ConditionType
 from weightctl.controller.runtime.survey import Question, observe_and_plan
 from weightctl.controller.weightstore.primitives import observe
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from weightctl.controller.core.policy import Policy
     from weightctl.controller.core.records import RevisionMetadata
     from weightctl.controller.ports import Clock, Tier
+    from weightctl.controller.runtime.conditions import Condition
     from weightctl.controller.runtime.controller import Controller
 
 _PURPOSES = {
@@ -93,6 +95,11 @@ class Planning:
         if self.running is not None:
             return await self.running.forecast(subject.identity)
         return await self.forecast_of(subject)
+
+    def failing(self, identity: Identity) -> Condition | None:
+        """What the last pass of the running loop over the revision met; None for no trouble."""
+        said = () if self.running is None else self.running.conditions(identity)
+        return next((one for one in said if one.type is ConditionType.FAILING and one.status), None)
 
     async def unreadable(self, record: RevisionMetadata) -> list[str]:
         """Keys of the members of which every tier says that it has no complete replica."""

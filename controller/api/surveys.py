@@ -104,6 +104,7 @@ async def explain(planning: Planning, asked: requests.One) -> doc.Explanation:
         rounds=await planning.as_it_stands(found),
         attended=planning.attended,
         unreadable=await planning.unreadable(found.record) if degraded else (),
+        failing=planning.failing(asked.identity),
     )
 
 

@@ -119,6 +119,14 @@ class ConditionBoard:
         kind = ConditionType.FAILING
         self._say(entry, kind, (reason, message), status=True, generation=generation)
 
+    def failed(self, identity: Identity, reason: str, message: str, generation: int) -> None:
+        """The pass ended early: what an earlier one waited for is not known to hold any more."""
+        self.failing(identity, reason, message, generation)
+        entry = self._entry(identity)
+        said = ((ConditionType.CONVERGED, reason, message), (ConditionType.BLOCKED, "Failed", ""))
+        for kind, why, what in said:
+            self._say(entry, kind, (why, what), status=False, generation=generation)
+
     def recovered(self, identity: Identity, generation: int) -> None:
         """The pass met no error; only changes a revision that was failing."""
         entry = self._entries.get(identity)

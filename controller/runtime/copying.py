@@ -74,7 +74,7 @@ class Copier:
         outcomes = await dispatch.send(
             work, ticket, len(batch), lambda: target.store(batch, work.fence, limit=limit)
         )
-        work.count(indexes, outcomes)
+        work.count(step, indexes, outcomes)
         self._expect_stored(work, step, indexes, outcomes)
         wrong = [
             index
@@ -88,7 +88,7 @@ class Copier:
     async def verify(self, work: Pass, step: Step, indexes: Sequence[int]) -> None:
         """Read replicas of the step's source tier back and keep the result as evidence."""
         outcomes = await self._read_back(work, step.source, indexes)
-        work.count(indexes, outcomes)
+        work.count(step, indexes, outcomes)
 
     async def _read_back(
         self, work: Pass, tier_name: str, indexes: Sequence[int]

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from weightctl.controller.core.observation import Members
-from weightctl.controller.core.plan import Situation
+from weightctl.controller.core.plan import Situation, Step
 from weightctl.controller.core.records import Availability, Operation, RevisionMetadata
 from weightctl.controller.errors import FencedError, InvariantViolationError
 from weightctl.controller.ports import Clock, Fence, Outcome, Tier, Unknown
@@ -57,10 +57,11 @@ class Pass:
             return WorkClass.DELETE
         return _CLASSES[self.record.operation]
 
-    def count(self, indexes: Sequence[int], outcomes: Sequence[Outcome]) -> None:
-        """Add the outcomes of a batch to the tally."""
+    def count(self, step: Step, indexes: Sequence[int], outcomes: Sequence[Outcome]) -> None:
+        """Add the outcomes of a batch of a step to the tally."""
+        place = f"{step.source} to {step.target}" if step.target else step.source
         for index, outcome in zip(indexes, outcomes, strict=True):
-            self.tally.add(outcome, self.members.keys[index])
+            self.tally.add(outcome, f"{self.members.keys[index]} ({place})")
 
 
 class Dispatch:

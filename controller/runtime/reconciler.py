@@ -112,7 +112,7 @@ class Reconciler:
                 raise broken from error
             reason = error.reason if isinstance(error, WeightctlError) else "InternalError"
             event(_LOG, logging.WARNING, "pass failed", error=error, revision=identity)
-            self._board.failing(identity, reason, repr(error), generation)
+            self._board.failed(identity, reason, repr(error), generation)
             return Failed(generation=generation)
         self._report(report)
         return report.following
@@ -127,7 +127,7 @@ class Reconciler:
             self._forget(identity)
             return Finished()
         if error.code not in _STALE:
-            self._board.failing(identity, error.code.name, str(error), generation)
+            self._board.failed(identity, error.code.name, str(error), generation)
         return Failed(generation=generation)
 
     async def _question(self, record: RevisionMetadata) -> Question:

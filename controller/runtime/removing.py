@@ -74,7 +74,7 @@ class Remover:
         proofs = await self._prove(work, step.source, details)
         for index in sorted(details.keys() - proofs.keys()):
             why = Conflict(detail="no copy that stays is the one that was read back")
-            work.tally.add(why, work.members.keys[index])
+            work.tally.add(why, f"{work.members.keys[index]} ({step.source})")
         if not proofs:
             return
         rows = [self._row(work, step.source, proof) for proof in proofs.values()]
@@ -201,7 +201,7 @@ class Remover:
         ]
         outcomes = await self._drop_batch(work, tier, batch)
         for item, outcome in zip(items, outcomes, strict=True):
-            work.tally.add(outcome, item.key)
+            work.tally.add(outcome, f"{item.key} ({tier})")
 
     def _leftover(self, work: Pass, item: InventoryItem, position: Mapping[str, int]) -> Member:
         index = position.get(item.key)
@@ -223,7 +223,7 @@ class Remover:
         ]
         quarantine = step.kind is StepKind.QUARANTINE
         outcomes = await self._drop_batch(work, step.source, batch, quarantine=quarantine)
-        work.count(indexes, outcomes)
+        work.count(step, indexes, outcomes)
         gone = [
             index
             for index, outcome in zip(indexes, outcomes, strict=True)

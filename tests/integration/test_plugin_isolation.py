@@ -26,9 +26,12 @@ from tests.support.loop_rig import IDENTITY, contents, members_of, reference_of
 from weightctl.adapters.conformance.reference import ReferenceMedium, ReferenceTier
 from weightctl.adapters.conformance.suite.life import SETTINGS, HastyClock
 from weightctl.adapters.conformance.suite.material import read_all, source_of
-from weightctl.controller.api.planning import tier_list
+from weightctl.controller.api import requests, surveys
+from weightctl.controller.api.app import StoreRecords
+from weightctl.controller.api.planning import Planning, tier_list
 from weightctl.controller.clock import SystemEntropy
 from weightctl.controller.core.observation import Member, TierObservation
+from weightctl.controller.core.plan import Plan, Reason, Verdict, Wait
 from weightctl.controller.core.policy import Policy
 from weightctl.controller.core.records import Availability, Operation, Residency
 from weightctl.controller.core.tiers import TierCapacity
@@ -57,6 +60,7 @@ from weightctl.controller.ports import (
 )
 from weightctl.controller.runtime import border, guest, turns
 from weightctl.controller.runtime.border import BorderedTier
+from weightctl.controller.runtime.conditions import ConditionBoard, ConditionType
 from weightctl.controller.runtime.controller import Controller
 from weightctl.controller.store.store import WeightMetadataStore
 
@@ -201,6 +205,16 @@ class Loop:
             assert all(isinstance(one, Done) for one in await tier.store(batch, fence))
         await self.store.commit_import(
             identity=IDENTITY, expected_metadata_generation=1, manifest=reference
+        )
+
+    @property
+    def planning(self) -> Planning:
+        return Planning(
+            records=StoreRecords(self.store),
+            tiers=(self.hot, self.bad, self.cold),
+            policy=Policy(settle_s=0.0),
+            clock=HastyClock(),
+            running=self.loop,
         )
 
     @property
@@ -462,6 +476,39 @@ async def test_a_tier_that_takes_nothing_does_not_hold_up_who_does(
         await found.moves_to(Residency.COLD)
         for member in found.members:
             assert await read_all(found.cold, member) == found.data[member.key]
+
+
+async def test_what_a_pass_met_is_explained_with_its_tier_and_member(tmp_path: Path) -> None:
+    async with running(tmp_path, broken("bad", {})) as found:
+        refuses = answering([Permanent(detail="it is bolted on")] * 4)
+        found.hot._inner.drop = refuses  # type: ignore[attr-defined]
+        await found.starts(Residency.COLD)
+        with anyio.fail_after(PATIENCE_S):
+            while not (failing := found.planning.failing(IDENTITY)):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert "(hot): Permanent: it is bolted on" in failing.message
+        told = await surveys.explain(found.planning, requests.One(identity=IDENTITY))
+        (hold,) = (one for one in told["holds"] if one["reason"] == "Permanent")
+        assert hold["what"] == f"the last pass failed: {failing.message}"
+
+
+BLOCKED = Plan(
+    verdict=Verdict.BLOCKED,
+    waits=(Wait(reason=Reason.IMPORT_RUNNING, what="the writer has been heard of"),),
+    bytes_by_pair={},
+    needed_bytes={},
+    free_bytes={},
+)
+
+
+async def test_what_a_pass_waited_for_is_not_told_of_one_that_failed() -> None:
+    board = ConditionBoard(HastyClock(), stuck_after_s=1.0)
+    board.planned(IDENTITY, BLOCKED, 1)
+    board.failed(IDENTITY, "InternalError", "it broke", 2)
+    assert [(one.type, one.message) for one in board.of(IDENTITY) if one.status] == [
+        (ConditionType.FAILING, "it broke")
+    ]
+    assert not any(BLOCKED.waits[0].what in one.message for one in board.of(IDENTITY))
 
 
 @pytest.mark.parametrize("sound", [True, False])
