@@ -110,6 +110,10 @@ async def open_tiers(
         read_only=read_only,
         holder=holder,
     )
+    strangers = set(config.policy().tier_preference) - {tier.name for tier in config.tiers}
+    if strangers:
+        named = ", ".join(sorted(strangers))
+        _log.warning("policy.tier_preference names %s, which is no configured tier", named)
     plugins = plugin_points()
     left_out = await to_thread.run_sync(LeftOut, config.state_dir)
     built = [_build(tier, plugins, context, left_out, seam) for tier in config.tiers]

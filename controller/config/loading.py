@@ -118,10 +118,12 @@ def load(
         found["state_dir"] = _checked(BY_KEY["state_dir"], state_dir, "flag --state-dir")
     found["state_dir"] = _state_dir(*found["state_dir"], file=path, environ=environ)
     chosen = {key: value for key, (value, _) in found.items()}
+    tiers_known = tiers or default_tiers(str(chosen["state_dir"]))
+    _check_retired(*found["policy.retired_tiers"], tiers_known)
     return Config(
         values=chosen,
         origins={key: origin for key, (_, origin) in found.items()},
-        tiers=tiers or default_tiers(str(chosen["state_dir"])),
+        tiers=tiers_known,
         tiers_origin=f"file {path}" if tiers else _DEFAULT,
     )
 
@@ -133,6 +135,18 @@ def default_tiers(state_dir: str) -> tuple[TierConfig, ...]:
         TierConfig(name="memory", kind="memory", options={"path": memory_path(state_dir)}),
         TierConfig(name="local_disk", kind="local_disk", options={"path": disk}),
     )
+
+
+def _check_retired(retired: object, origin: str, tiers: Sequence[TierConfig]) -> None:
+    """A tier cannot be in use and have no medium any more."""
+    names = retired if isinstance(retired, tuple) else ()
+    both = [tier.name for tier in tiers if tier.name in names]
+    if both:
+        raise _refused(
+            f"policy.retired_tiers ({origin})",
+            f"{', '.join(both)} is a configured tier, so something is expected there",
+            "take it out of policy.retired_tiers, or take its [[tier]] away",
+        )
 
 
 # --- the file -------------------------------------------------------------------------------------

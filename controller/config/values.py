@@ -142,8 +142,11 @@ def shown(value: object) -> object:
 def _window(word: str) -> Window:
     match = _WINDOW.fullmatch(word)
     if match is None:
-        raise ValueError(f"{word!r} is not a daily UTC window such as 22:00-06:00")
+        why = "is not a daily UTC window such as 22:00-06:00, from 00:00 to 23:59"
+        raise ValueError(f"{word!r} {why}")
     hour, minute, end_hour, end_minute = map(int, match.groups())
+    if (hour, minute) == (end_hour, end_minute):
+        raise ValueError(f"{word!r} begins when it ends; leave it out for always")
     return Window(start_minute=60 * hour + minute, end_minute=60 * end_hour + end_minute)
 
 

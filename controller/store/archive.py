@@ -19,6 +19,7 @@ import hashlib
 import itertools
 import json
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -43,6 +44,7 @@ API_VERSION = "weightctl/v1"
 KIND = "Snapshot"
 WEIGHTS = "weight_metadata"
 OBJECTS = "objects"
+_READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 _numbers = itertools.count()
 _RETRY = "use another snapshot file; nothing was changed"
 
@@ -124,10 +126,26 @@ def read_archive(path: str | os.PathLike[str]) -> Archive:
     Raises INVALID_ARGUMENT for what is no valid snapshot, StateDirectoryError for unreadable ones.
     """
     try:
-        raw = Path(path).read_bytes()
+        raw = _read(path)
     except OSError as error:
         raise _file_error(Path(path), "read", error) from error
     return decode_archive(raw)
+
+
+def _read(path: str | os.PathLike[str]) -> bytes:
+    """A regular file as long as it is now; of anything else the end may never come."""
+    # O_NONBLOCK: opening a pipe by mistake must not wait for a writer.
+    descriptor = os.open(path, _READ_FLAGS)
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise _refused(f"{os.fspath(path)} is no regular file")
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read(found.st_size)
+    except MemoryError:
+        raise _refused(f"{os.fspath(path)} is larger than the memory") from None
+    finally:
+        os.close(descriptor)
 
 
 def write_archive(path: Path, archive: Archive) -> None:

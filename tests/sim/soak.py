@@ -172,6 +172,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, help="first seed; by chance without")
     parser.add_argument("--branches", action="store_true", help="measure branches as well")
     options = parser.parse_args()
+    if not 0 < options.minutes < float("inf"):
+        parser.error("--minutes: a number above 0, such as 0.5 or 30")
+    if options.jobs < 1:
+        parser.error("--jobs: at least 1")
     seed = secrets.randbelow(10**9) if options.seed is None else options.seed
     if not options.branches:
         return soak(options.minutes, options.jobs, seed)

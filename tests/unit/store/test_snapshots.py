@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -247,6 +248,19 @@ def test_other_files_are_refused(raw: bytes) -> None:
 def test_missing_file_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(StateDirectoryError, match="SnapshotFile"):
         read_archive(tmp_path / "none")
+
+
+def pipe(folder: Path) -> Path:
+    os.mkfifo(folder / "pipe")
+    return folder / "pipe"
+
+
+@pytest.mark.parametrize(
+    "made", [lambda _: Path("/dev/zero"), pipe, lambda folder: folder], ids=range(3)
+)
+def test_only_a_regular_file_is_read(made: Callable[[Path], Path], tmp_path: Path) -> None:
+    with pytest.raises(WeightError, match="is no regular file"):
+        read_archive(made(tmp_path))
 
 
 async def test_failed_save_leaves_the_old_file(tmp_path: Path) -> None:
