@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio import to_thread
 
-from weightctl.controller.errors import StateDirectoryError
+from weightctl.controller.errors import ErrorCode, StateDirectoryError, WeightError
 from weightctl.controller.store import watermark
 from weightctl.controller.store.commit import Files, Tail
 from weightctl.controller.store.connection import Connect, StoreConnection, connect
@@ -63,6 +63,16 @@ class OpenDirectory:
     damage: Damage
 
 
+_NOT_WRITTEN = (
+    "SQLITE_FULL",
+    "SQLITE_IOERR_WRITE",
+    "SQLITE_IOERR_FSYNC",
+    "SQLITE_IOERR_DIR_FSYNC",
+    "SQLITE_IOERR_TRUNCATE",
+    "SQLITE_IOERR_SHMSIZE",
+)
+
+
 @asynccontextmanager
 async def open_directory(
     folder: Path,
@@ -76,7 +86,7 @@ async def open_directory(
 
     The new term is above the last one of the folder and above `term_above`.
 
-    Raises StateDirectoryHeldError, StateDirectoryError.
+    Raises StateDirectoryHeldError, StateDirectoryError; DURABILITY_FAILED where it has no room.
     """
     async with AsyncExitStack() as stack:
         lock = DirectoryLock(folder)
@@ -169,7 +179,15 @@ def _next_term(
     return following
 
 
-def _unopenable(path: Path, error: Exception) -> StateDirectoryError:
+def _unopenable(path: Path, error: Exception) -> StateDirectoryError | WeightError:
+    """A medium without room refuses a change, though the files of the directory are good."""
+    if getattr(error, "sqlite_errorname", "") in _NOT_WRITTEN:
+        return WeightError(
+            ErrorCode.DURABILITY_FAILED,
+            f"the journal {path} cannot be written",
+            f"NotWritten: {error} ({getattr(error, 'sqlite_errorname', '')})",
+            "free space on its file system, then try again; nothing was changed",
+        )
     return StateDirectoryError(
         f"the journal {path} cannot be opened for writing",
         f"StateDirectory: {error} ({getattr(error, 'sqlite_errorname', type(error).__name__)})",

@@ -1,20 +1,23 @@
 """Restart, folding of the log into the snapshot, and the bounds of log and write-ahead log."""
 
 import asyncio
+import sqlite3
 from pathlib import Path
 
 import pytest
 
 from tests.support.store_child import evidence
-from tests.support.stores import begin, commit, deleted, many, opened, published
-from tests.support.virtual_time import VirtualClock
+from tests.support.stores import begin, commit, deleted, many, opened, published, refused
+from tests.support.virtual_time import SeededEntropy, VirtualClock
 from tests.support.weights import ID, MEMBERS, identity
 from weightctl.controller.core.oplog import MetadataUpsert
 from weightctl.controller.core.records import Residency
-from weightctl.controller.errors import StateDirectoryError
+from weightctl.controller.errors import ErrorCode, StateDirectoryError
 from weightctl.controller.store import commit as commits
 from weightctl.controller.store import evidence as evidence_module
 from weightctl.controller.store import journal
+from weightctl.controller.store.connection import Connector, StoreConnection, connect
+from weightctl.controller.store.opening import open_directory
 from weightctl.controller.store.oplog import read_log, verify_log
 from weightctl.controller.store.reading import read_state
 
@@ -37,6 +40,28 @@ async def test_everything_is_there_after_a_restart_and_the_term_grows(tmp_path: 
         async with opened(tmp_path) as store:
             assert (store.holder, store.term) == (holder, term)
             assert await store.export_snapshot() == before
+
+
+async def test_a_directory_without_room_is_a_change_that_was_not_made_durable(
+    tmp_path: Path,
+) -> None:
+    async def cramped(opener: Connector) -> StoreConnection:
+        def opened_small() -> sqlite3.Connection:
+            connection = opener()
+            connection.execute("PRAGMA max_page_count = 2")
+            return connection
+
+        return await connect(opened_small)
+
+    clock, entropy = VirtualClock(wall_ms=1000), SeededEntropy(1)
+
+    async def enter() -> None:
+        async with open_directory(tmp_path, clock=clock, entropy=entropy, connect=cramped):
+            pass
+
+    assert "SQLITE_FULL" in (await refused(ErrorCode.DURABILITY_FAILED, enter)).why
+    async with opened(tmp_path) as store:
+        assert not list(store.records())
 
 
 async def test_text_of_any_bytes_and_large_numbers_survive(tmp_path: Path) -> None:
