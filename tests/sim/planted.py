@@ -181,7 +181,7 @@ PLANTED: dict[str, tuple[Planted, ...]] = {
     )
     + _NO_FENCE_CHECK,
     "the term does not grow": _one(
-        "controller.store.opening:_next_term", "header.term + 1", "header.term"
+        "controller.store.opening:_next_term", "term_above) + 1", "term_above)"
     ),
     "a deposed process commits": _one(
         "controller.store.commit:_transaction", "if term != tail.header.term:", "if False:"
