@@ -191,7 +191,7 @@ SETTINGS: tuple[Setting, ...] = (
         "plugins.turn_s",
         values.seconds(0.1, 3600),
         10.0,
-        "a tier's code that keeps `weightctl run` from all else for this long is interrupted",
+        "a tier's code that keeps a process from all else for this long is interrupted",
     ),
     _setting(
         "ha.enable_ha",
