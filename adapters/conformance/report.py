@@ -14,6 +14,8 @@ from weightctl.adapters.conformance.grades import Grade
 
 UNTRIED = "not tried:"
 """How the reason of a skip begins that counts against the grade: nobody knows whether it holds."""
+OPTIONAL = "not tried, and need not be:"
+"""How the reason of a skip begins that is told as a hint and does not count."""
 _DETAIL_LINES_MAX = 12
 
 

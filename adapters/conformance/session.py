@@ -24,6 +24,7 @@ import pytest
 import uvloop
 
 from weightctl.adapters.conformance.grades import Grade
+from weightctl.adapters.conformance.report import OPTIONAL
 
 REQUEST = "session.json"
 EVENTS = "events.jsonl"
@@ -103,7 +104,10 @@ class Listener:
         if report.failed:
             self._worst[name] = {"outcome": "failed", "detail": report.longreprtext}
         elif report.skipped and name not in self._worst:
-            self._worst[name] = {"outcome": "skipped", "detail": _reason(report)}
+            reason = _reason(report)
+            self._worst[name] = {"outcome": "skipped", "detail": reason}
+            if reason.startswith(OPTIONAL):
+                self._tell(event="hint", value=reason)
         for title, text in report.user_properties:
             if title in {"hint", "profile"} and report.when == "call":
                 self._tell(event=title, value=text)

@@ -29,6 +29,8 @@ class DfsHarness(FileHarness):
 
 
 class TestDfs(TierSuite):
+    listed = 101
+
     @pytest.fixture
     def harness(self, tmp_path: Path) -> TierHarness:
         return DfsHarness("weightctl.adapters.dfs:factory", tmp_path)

@@ -125,6 +125,14 @@ class ReferenceHarness(TierHarness):
         assert stored is not None
         stored.content[member.size_bytes // 2] ^= 0x10
 
+    def cut(self, member: Member, content: bytes) -> None:
+        stored = self._medium.seen(member)
+        assert stored is not None
+        del stored.content[member.size_bytes // 2 :]
+
+    def begin_anew(self) -> None:
+        self._medium = ReferenceMedium(epoch="anew")
+
     def fingerprint(self) -> object:
         return repr(self._medium)
 

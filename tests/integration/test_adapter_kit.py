@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,13 @@ import pytest
 from weightctl.adapters.conformance.check import Request, check
 from weightctl.adapters.conformance.grades import Grade
 from weightctl.adapters.conformance.new import make
+from weightctl.adapters.conformance.reference import ReferenceMedium, ReferenceTier
 from weightctl.adapters.conformance.report import Finding, Report, Verdict
+from weightctl.adapters.conformance.suite.harness import TierHarness
+from weightctl.adapters.conformance.suite.life import live
+from weightctl.controller.core.observation import Member
 from weightctl.controller.errors import ConfigError, TargetExistsError
+from weightctl.controller.ports import Limiter, Outcome, Tier
 
 ROOT = Path(__file__).parents[2]
 WEIGHTCTL = (sys.executable, "-m", "weightctl.controller.cli.main")
@@ -168,6 +174,105 @@ def test_a_tier_that_breaks_a_rule_is_found_and_told_with_what_it_answered(
     (finding,) = report.findings
     assert finding.verdict is Verdict.BROKEN, finding.detail
     assert told in finding.detail
+
+
+_MANY = """
+import asyncio, os
+from contextlib import asynccontextmanager
+from weightctl.adapters.local_disk import factory as made
+from weightctl.controller.ports import Done, Unknown
+LEAKED = []
+class factory:
+    def __init__(self, name, options, context, /):
+        self._inner, self._path = made(name, options, context), options["path"]
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+    async def __aenter__(self):
+        fences = self._path + "/weightctl-fence.json"
+        if os.path.exists(fences): os.unlink(fences)
+        await self._inner.__aenter__()
+        return self
+    async def __aexit__(self, *exc_info):
+        await self._inner.__aexit__(*exc_info)
+    async def observe(self, members, *, detail=()):
+        for folder, _, names in os.walk(self._path + "/groups"):
+            for name in names: os.utime(os.path.join(folder, name))
+        seen = await self._inner.observe(members, detail=detail)
+        seen = replace(seen, epoch="forever")
+        whole = {i: replace(d, size_bytes=members.sizes_bytes[i]) for i, d in seen.details.items()}
+        return replace(seen, details=whole)
+    async def store(self, batch, fence, *, limit=None):
+        try:
+            return await self._inner.store(batch, fence, limit=limit)
+        except asyncio.CancelledError:
+            return [Unknown() for _ in batch]
+    async def drop(self, batch, fence):
+        first = [item for item in batch if item.member.group_id == batch[0].member.group_id]
+        out = list(await self._inner.drop(first, fence))
+        return out + [Done(instance_id=item.instance_id) for item in batch[len(first):]]
+    async def inventory(self, group_id=None):
+        found = await self._inner.inventory(group_id)
+        return {group: items[:1000] for group, items in found.items()}
+    @asynccontextmanager
+    async def open(self, member):
+        try:
+            async with self._inner.open(member) as reader: yield reader
+        except BaseException:
+            LEAKED.append(os.open("/dev/null", os.O_RDONLY))
+            raise
+"""
+MANY_FAULTS = {
+    "asking changes nothing": "",
+    "terms are remembered over a restart": "['Done'] == ['Fenced']",
+    "the medium of another store is unknown and nothing changes": "belongs to another store",
+    "calls that fail leave nothing": "descriptors",
+    "an inventory lists each of a thousand replicas": "1000 == 1001",
+    "a medium begun anew is empty and has another epoch": "'forever' not in ('', 'forever')",
+    "a replica that was cut is not shown as whole": "100000 < 100000",
+    "a cancelled call ends as cancelled [store]": "it answered all the same",
+    "a batch over two groups removes from both [drop]": "[<MemberState.COMPLETE: 3>]",
+}
+
+
+def test_each_fault_of_a_tier_is_found_by_the_case_of_its_rule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "many_faults.py").write_text(f"from dataclasses import replace\n{_MANY}")
+    monkeypatch.syspath_prepend(tmp_path)
+    names = (rule.partition(" [")[0].replace(" ", "_") for rule in MANY_FAULTS)
+    report = check(
+        Request(
+            factory="many_faults:factory",
+            options={"path": "{tmp}/medium"},
+            select=" or ".join(names),
+            case_deadline_s=CASE_S,
+        )
+    )
+    found = {finding.rule: finding for finding in report.findings}
+    told_first = [rule for rule in found if rule in list(MANY_FAULTS)[:3]]
+    assert told_first == list(MANY_FAULTS)[:3]  # what others follow from, before them
+    for rule, told in MANY_FAULTS.items():
+        assert found[rule].verdict is Verdict.BROKEN, rule
+        assert told in found[rule].detail
+
+
+class Backwards(ReferenceTier):
+    """Its read-backs are answered in the wrong order."""
+
+    async def verify(
+        self, batch: Sequence[Member], *, limit: Limiter | None = None
+    ) -> Sequence[Outcome]:
+        return list(reversed(await super().verify(batch, limit=limit)))
+
+
+class BackwardsHarness(TierHarness):
+    def tier(self, *, capacity_bytes: int | None = None, read_only: bool = False) -> Tier:
+        return Backwards("tier", ReferenceMedium())
+
+
+async def test_a_life_that_never_comes_to_rest_ends_and_is_told(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="the loop has not come to rest"):
+        await live(BackwardsHarness(tmp_path), seed=1, life_s=1.0)
 
 
 _HANGS = """

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -91,6 +92,10 @@ class NofHarness(TierHarness):
     def replace(self) -> None:
         self.take_away()
         self._index().close()
+
+    def begin_anew(self) -> None:
+        for path in self.folder.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def flip_bit(self, member: Member, content: bytes) -> None:
         medium = open_medium(str(self._path), writable=False)

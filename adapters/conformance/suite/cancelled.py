@@ -20,7 +20,9 @@ from weightctl.adapters.conformance.suite.material import (
     GROUP,
     drop_item,
     fence,
+    item_of,
     kinds,
+    member_of,
     members_of,
     read_all,
     states,
@@ -40,6 +42,9 @@ PATIENCE_S = 60.0
 class _CancelledAt:
     """Awaits `work` and cancels its task at await number `await_number`."""
 
+    reached = False
+    """Whether there was such an await."""
+
     def __init__(self, work: Awaitable[object], await_number: int, *, answered: bool) -> None:
         self._inner = work.__await__()
         self._left = await_number
@@ -55,6 +60,7 @@ class _CancelledAt:
             except StopIteration:
                 return
             self._left -= 1
+            self.reached |= not self._left
             if not self._left and self._answered and wanted is not None:
                 wanted.add_done_callback(lambda _: task.cancel())
             elif not self._left:
@@ -68,10 +74,15 @@ class _CancelledAt:
 
 
 async def cancelled(work: Awaitable[object], await_number: int, *, answered: bool) -> bool:
-    """Whether the call was cancelled there; False: it ended before.  Raises what it raised."""
+    """Whether the call was cancelled there; False: it ended before.  Raises what it raised.
+
+    AssertionError where it was cancelled and answers all the same: who cancelled it, a deadline or
+    a task group, would wait for what has ended.
+    """
+    work_at = _CancelledAt(work, await_number, answered=answered)
 
     async def run() -> None:
-        await _CancelledAt(work, await_number, answered=answered)
+        await work_at
 
     task = asyncio.ensure_future(run())
     with anyio.fail_after(PATIENCE_S):
@@ -79,6 +90,7 @@ async def cancelled(work: Awaitable[object], await_number: int, *, answered: boo
     if task.cancelled():
         return True
     task.result()
+    assert not work_at.reached, f"cancelled at await {await_number}, it answered all the same"
     return False
 
 
@@ -116,6 +128,23 @@ class ContractOfCancellation(TierCases):
             assert await read_all(tier, member) == CONTENT
             item = await drop_item(tier, member)
             assert kinds([await _settled(tier, item, hide=False)]) == ["Done"]
+
+    @pytest.mark.parametrize("call", ["store", "verify", "open"])
+    async def test_a_cancelled_call_ends_as_cancelled(self, tier: Tier, call: str) -> None:
+        stored = await store_one(tier, "payload", CONTENT)
+        for number in range(1, self.awaits + 1):
+            ended = []
+            for answered in (False, True):
+                item = item_of(member_of(f"key-{number}-{answered}", CONTENT), CONTENT)
+                calls: dict[str, Callable[[], Awaitable[object]]] = {
+                    "store": partial(tier.store, [item], fence()),
+                    "verify": partial(tier.verify, [stored]),
+                    "open": partial(read_all, tier, stored),
+                }
+                ended.append(not await cancelled(calls[call](), number, answered=answered))
+            if all(ended):
+                break
+        assert await read_all(tier, stored) == CONTENT
 
     @pytest.mark.parametrize("call", ["drop", "quarantine"])
     async def test_a_removal_cancelled_at_any_await_is_before_or_after(

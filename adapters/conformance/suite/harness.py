@@ -20,7 +20,7 @@ from typing import Any, NoReturn, cast
 import anyio
 import pytest
 
-from weightctl.adapters.conformance.report import UNTRIED
+from weightctl.adapters.conformance.report import OPTIONAL, UNTRIED
 from weightctl.adapters.conformance.suite.material import context
 from weightctl.controller.core.observation import Member
 from weightctl.controller.errors import ConfigError
@@ -35,6 +35,11 @@ _SAMPLE_BYTES = 64
 def untried(ability: str) -> NoReturn:
     """Skip a case for which the harness has no answer."""
     pytest.skip(f"{UNTRIED} the harness has no `{ability}` for this medium")
+
+
+def unable(ability: str) -> NoReturn:
+    """Skip a case for which the harness has no answer and need not have one; a hint says so."""
+    pytest.skip(f"{OPTIONAL} the harness has no `{ability}` for this medium")
 
 
 def object_of(spec: str) -> Any:  # noqa: ANN401 - whatever the text names
@@ -162,6 +167,17 @@ class TierHarness:
 
         anyio.run(begin)
 
+    def begin_anew(self) -> None:
+        """The medium is lost for good, with what the store remembers of it; blocking.
+
+        Optional; the next tier begins a new one.
+        """
+        place = self._file_place() or unable("begin_anew")
+        if place.is_dir():
+            shutil.rmtree(place)
+        place.unlink(missing_ok=True)
+        shutil.rmtree(self.folder / "state", ignore_errors=True)
+
     def flip_bit(self, member: Member, content: bytes) -> None:
         """One stored bit of the replica of `member`, which is `content`, turns; blocking."""
         self.place("flip_bit")
@@ -177,6 +193,18 @@ class TierHarness:
                 return
         untried("flip_bit")
 
+    def cut(self, member: Member, content: bytes) -> None:
+        """The second half of the stored bytes of `member`, which are `content`, is lost; blocking.
+
+        Optional; works as it is where a file ends with the bytes of one replica.
+        """
+        for path in self.files() if self._file_place() else ():
+            stored = path.read_bytes()
+            if stored.endswith(content):
+                os.truncate(path, len(stored) - member.size_bytes // 2)
+                return
+        unable("cut")
+
     def fingerprint(self) -> object:
         """All that a change of the medium would change; blocking."""
         self.place("fingerprint")
@@ -191,10 +219,13 @@ class TierHarness:
 
     def place(self, ability: str) -> Path:
         """The file or folder that the options name; skips the case where they name none."""
+        return self._file_place() or untried(ability)
+
+    def _file_place(self) -> Path | None:
         for value in self.options.values():
             if isinstance(value, str) and TMP in value:
                 return Path(value.replace(TMP, str(self.folder)))
-        untried(ability)
+        return None
 
     def files(self) -> Iterator[Path]:
         """Every file of the medium."""

@@ -23,13 +23,16 @@ from weightctl.adapters.conformance.suite.material import (
     kinds,
     member_of,
     members_of,
+    no_source,
     read_all,
     store_one,
 )
-from weightctl.controller.ports import DropItem, Tier
+from weightctl.controller.errors import ReconcileError
+from weightctl.controller.ports import DropItem, StoreItem, Tier
 
 CYCLES = 1000
 STARTS = 20
+FAILED = 20
 GROWTH_BYTES_MAX = 4096
 """Of the resident memory, per cycle, in the second half of the cycles."""
 PATIENCE_TURNS = 200
@@ -75,6 +78,32 @@ class ContractOfLeaks(TierCases):
 
         assert await read_all(tier, member) == b"content"
         await _stays_flat(cycle, cycles=self.cycles)
+
+    async def test_calls_that_fail_leave_nothing(self, tier: Tier) -> None:
+        stored = await store_one(tier, "payload", b"content")
+        absent, lost = member_of("absent", b"absent"), member_of("lost", b"lost")
+        other = member_of("payload", b"another")
+        refused = [
+            item_of(absent, b"wrong!"),
+            StoreItem(member=lost, open_source=no_source),
+            item_of(other, b"another"),
+        ]
+        named = [DropItem(member=member, instance_id="0" * 16) for member in (stored, absent)]
+
+        async def cycle() -> None:
+            with pytest.raises(ReconcileError):
+                async with tier.open(absent):
+                    pass
+            with pytest.raises(_OwnError):
+                async with tier.open(stored):
+                    raise _OwnError
+            assert kinds(await tier.store(refused, fence(2))) == ["Corrupt", "Retry", "Conflict"]
+            assert kinds(await tier.store(refused, fence(1))) == ["Fenced"] * 3
+            assert kinds(await tier.drop(named, fence(2))) == ["Conflict", "NoOp"]
+            assert kinds(await tier.verify([absent])) == ["Conflict"]
+
+        await _stays_flat(cycle, cycles=min(self.cycles, FAILED))
+        assert await read_all(tier, stored) == b"content"
 
     async def test_a_thousand_looks_leave_nothing(self, tier: Tier) -> None:
         table = members_of([await store_one(tier, "payload", b"content"), member_of("other", b"")])
@@ -127,6 +156,10 @@ class ContractOfLeaks(TierCases):
         async with harness.tier() as tier:
             await store_one(tier, "payload", b"content")
         assert (await held()).tasks <= before.tasks
+
+
+class _OwnError(Exception):
+    """What goes wrong with a reader, not with the tier."""
 
 
 async def _stays_flat(cycle: Callable[[], Awaitable[None]], *, cycles: int) -> None:

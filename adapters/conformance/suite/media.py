@@ -1,5 +1,7 @@
 """Cases of media that are hurt, taken away or exchanged.  Layer: conformance."""
 
+from contextlib import suppress
+
 import pytest
 from anyio import to_thread
 
@@ -63,6 +65,22 @@ class ContractOfMedia(TierCases):
         await store_one(tier, "hurt", content)
         assert kinds(await tier.verify([hurt])) == ["Done"]
 
+    async def test_a_replica_that_was_cut_is_not_shown_as_whole(
+        self, tier: Tier, harness: TierHarness
+    ) -> None:
+        content = content_of(100_000)
+        sound, hurt = await store(tier, {"sound": content[::-1], "hurt": content})
+        await to_thread.run_sync(harness.cut, hurt, content)
+        seen = await tier.observe(members_of([sound, hurt]), detail=[0, 1])
+        assert seen.states[0] == COMPLETE
+        if seen.states[1] == COMPLETE:
+            assert seen.details[1].size_bytes < hurt.size_bytes
+        wanted = ["Corrupt"] if seen.states[1] == COMPLETE else ["Corrupt", "Conflict"]
+        assert kinds(await tier.verify([sound])) == ["Done"]
+        assert kinds(await tier.verify([hurt]))[0] in wanted
+        with suppress(ReconcileError):
+            assert await read_all(tier, hurt) != content
+
     # --- the medium ---
 
     async def test_replicas_and_epoch_outlive_a_restart(self, harness: TierHarness) -> None:
@@ -107,6 +125,19 @@ class ContractOfMedia(TierCases):
             await _assert_unknown(tier, item)
             await to_thread.run_sync(harness.bring_back)
             assert await states(tier, member) == [COMPLETE]
+
+    async def test_a_medium_begun_anew_is_empty_and_has_another_epoch(
+        self, harness: TierHarness
+    ) -> None:
+        async with harness.tier() as tier:
+            member = await store_one(tier, "payload", b"content")
+            before = await tier.observe(members_of([member]))
+        await to_thread.run_sync(harness.begin_anew)
+        async with harness.tier() as tier:
+            after = await tier.observe(members_of([member]))
+            assert after.states == bytes([ABSENT])
+            assert after.epoch not in ("", before.epoch)
+            assert not await tier.inventory()
 
     async def test_a_medium_that_goes_while_it_is_written_publishes_nothing(
         self, tier: Tier, harness: TierHarness

@@ -63,6 +63,21 @@ class ContractOfRemoval(TierCases):
         assert kinds(await tier.quarantine([old], fence())) == ["Conflict"]
         assert await read_all(tier, member) == b"content"
 
+    @pytest.mark.parametrize("call", ["drop", "quarantine"])
+    async def test_a_batch_over_two_groups_removes_from_both(self, tier: Tier, call: str) -> None:
+        groups = (GROUP, f"{GROUP} of another")
+        contents = {group: group.encode() for group in groups}
+        members = [member_of(f"in {group}", contents[group], group) for group in groups]
+        batch = [item_of(member, contents[member.group_id]) for member in members]
+        assert kinds(await tier.store(batch, fence())) == ["Done", "Done"]
+        assert kinds(await tier.verify(members)) == ["Done", "Done"]
+        items = [await drop_item(tier, member) for member in members]
+        outcomes = await getattr(tier, call)(items, fence())
+        if kinds(outcomes) == ["Permanent", "Permanent"] and call == "quarantine":
+            pytest.skip("nothing can be quarantined")
+        assert kinds(outcomes) == ["Done", "Done"]
+        assert [await states(tier, member) for member in members] == [[ABSENT], [ABSENT]]
+
     async def test_a_name_that_was_never_given_removes_nothing(self, tier: Tier) -> None:
         member = await store_one(tier, "payload", b"content")
         name = await instance(tier, member)

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from anyio import to_thread
@@ -40,6 +41,8 @@ from weightctl.controller.ports import (
 UNKNOWN, ABSENT = MemberState.UNKNOWN, MemberState.ABSENT
 PARTIAL, COMPLETE = MemberState.PARTIAL, MemberState.COMPLETE
 
+LISTED = 1001
+"""More than a page of the lists that stores give."""
 SIZES_BYTES = (0, 1, 4095, 4096, 1024 * 1024, PIECE_BYTES - 1, PIECE_BYTES + 1, 2 * PIECE_BYTES + 3)
 
 HOSTILE_KEYS = (
@@ -73,6 +76,8 @@ class ContractOfReplicas(TierCases):
     """Storing, seeing, reading, verifying."""
 
     grade = Grade.BRONZE
+    listed: ClassVar[int] = LISTED
+    """How many replicas are listed; a runner whose medium is slow may take fewer."""
 
     async def test_a_new_medium_holds_nothing_and_has_an_epoch(self, tier: Tier) -> None:
         members = members_of([member_of(key, b"") for key in ("a", "b", "c")])
@@ -192,6 +197,14 @@ class ContractOfReplicas(TierCases):
         ]
         assert kinds(await tier.drop(items, fence())) == ["Done"] * 300
         assert await states(tier, *members) == [ABSENT] * 300
+
+    async def test_an_inventory_lists_each_of_a_thousand_replicas(self, tier: Tier) -> None:
+        keys = [f"{index:04d}" for index in range(self.listed)]
+        await store(tier, dict.fromkeys(keys, b"1"))
+        for listing in (await tier.inventory(), await tier.inventory(GROUP)):
+            listed = sorted(item.key for item in listing[GROUP])
+            assert len(listed) == len(keys)
+            assert listed == keys
 
     async def test_hostile_keys_are_told_apart(self, tier: Tier) -> None:
         contents = {key: f"content {n}".encode() for n, key in enumerate(HOSTILE_KEYS)}

@@ -7,7 +7,7 @@ from weightctl.adapters.conformance.suite.hanging import ContractOfHangingMedia
 from weightctl.adapters.conformance.suite.histories import ContractOfHistories
 from weightctl.adapters.conformance.suite.leaks import ContractOfLeaks
 from weightctl.adapters.conformance.suite.life import ContractOfLife
-from weightctl.adapters.conformance.suite.looking import ContractOfLooking
+from weightctl.adapters.conformance.suite.looking import ContractOfAsking, ContractOfLooking
 from weightctl.adapters.conformance.suite.loop import ContractOfTheLoop
 from weightctl.adapters.conformance.suite.media import ContractOfMedia
 from weightctl.adapters.conformance.suite.owners import ContractOfOwners
@@ -20,7 +20,6 @@ class TierSuite(
     ContractOfReplicas,
     ContractOfRemoval,
     ContractOfCapabilities,
-    ContractUnderFaults,
     ContractOfCancellation,
     ContractOfMedia,
     ContractOfHangingMedia,
@@ -31,5 +30,11 @@ class TierSuite(
     ContractOfLooking,
     ContractOfTheLoop,
     ContractOfLeaks,
+    ContractUnderFaults,
+    ContractOfAsking,
 ):
-    """Every case.  A runner subclasses it as `Test...` and names its `harness_type`."""
+    """Every case.  A runner subclasses it as `Test...` and names its `harness_type`.
+
+    pytest goes from the last base to the first, and a report names what is broken in that order:
+    last stands what makes others fail, which only compare a medium before and after.
+    """

@@ -3,6 +3,7 @@
 import atexit
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -131,12 +132,23 @@ class BucketHarness(TierHarness):
         for name in self.names():
             obstore.delete(self.objects, name)
 
+    def begin_anew(self) -> None:
+        self.replace()
+        shutil.rmtree(self.folder / "state")
+
     def flip_bit(self, member: Member, content: bytes) -> None:
+        half = len(content) // 2
+        hurt = content[:half] + bytes([content[half] ^ 0x10]) + content[half + 1 :]
+        self._write(member, hurt)
+
+    def cut(self, member: Member, content: bytes) -> None:
+        self._write(member, content[: len(content) // 2])
+
+    def _write(self, member: Member, content: bytes) -> None:
+        """Somebody writes over the one object of a replica."""
         group, key = names.encode(member.group_id), names.encode(member.key)
         (name,) = (name for name in self.names() if name.startswith(f"replicas/{group}/{key}/"))
-        hurt = bytearray(obstore.get(self.objects, name).bytes())
-        hurt[len(hurt) // 2] ^= 0x10
-        obstore.put(self.objects, name, bytes(hurt), use_multipart=False)
+        obstore.put(self.objects, name, content, use_multipart=False)
 
     def fingerprint(self) -> object:
         found = [(it["path"], it["e_tag"], it["last_modified"]) for it in self._objects()]

@@ -9,4 +9,5 @@ from weightctl.adapters.conformance.suite.tier_suite import TierSuite
 
 class TestObjectStore(TierSuite):
     harness_type = BucketHarness
+    listed = 1001 if "EXTENDED" in os.environ else 40
     cycles = 1000 if "EXTENDED" in os.environ else 40  # a request to moto costs milliseconds
