@@ -222,7 +222,7 @@ class factory:
             raise
 """
 MANY_FAULTS = {
-    "asking changes nothing": "",
+    "asking changes nothing": "Differing items",
     "terms are remembered over a restart": "['Done'] == ['Fenced']",
     "the medium of another store is unknown and nothing changes": "belongs to another store",
     "calls that fail leave nothing": "descriptors",

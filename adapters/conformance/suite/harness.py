@@ -208,11 +208,11 @@ class TierHarness:
     def fingerprint(self) -> object:
         """All that a change of the medium would change; blocking."""
         self.place("fingerprint")
-        found = []
-        for path in sorted(self.folder.rglob("*")):
+        found = {}
+        for path in self.folder.rglob("*"):
             if OTHERS not in path.parts:
                 status = path.lstat()
-                found.append((str(path), status.st_mode, status.st_size, status.st_ctime_ns))
+                found[str(path)] = (status.st_mode, status.st_size, status.st_ctime_ns)
         return found
 
     # --- a medium of files ------------------------------------------------------------------------
