@@ -212,7 +212,11 @@ def _flaw(made: Tier, profile: object, name: str) -> str:
     missing = [method for method in METHODS if not callable(getattr(made, method, None))]
     if missing:
         return f"it has no {', '.join(missing)}"
-    return flaw_of(profile) or flaw_of(profile.capabilities)
+    if flaw := flaw_of(profile) or flaw_of(profile.capabilities):
+        return flaw
+    if not (profile.hot or profile.capabilities.persistent):
+        return "it is cold and not persistent: a copy there would justify drops, and be forgotten"
+    return ""
 
 
 async def _enter(tier: Tier, stack: AsyncExitStack) -> Tier:

@@ -44,6 +44,16 @@ BROKEN = {
         ),
         "TierProfile.bandwidth_bytes_per_s is a str, no whole number",
     ),
+    "forgets": (
+        (
+            f"{_HEAD}def factory(*given):\n"
+            "    tier = Tier(*given)\n"
+            "    less = replace(tier.profile.capabilities, persistent=False)\n"
+            "    tier.profile = replace(tier.profile, hot=False, capabilities=less)\n"
+            "    return tier\n"
+        ),
+        "it is cold and not persistent",
+    ),
     "enters": (
         f"{_HEAD}class factory(Tier):\n    async def __aenter__(self): raise SystemExit(5)\n",
         "SystemExit: 5",
