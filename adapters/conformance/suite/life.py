@@ -184,7 +184,8 @@ class Life:
     async def wanted(self) -> str:
         """What the loop is about."""
         record = (await self.store.get(identity=IDENTITY)).metadata
-        return f"{record.operation or record.availability}, with the model {record.residency}"
+        states = (record.operation, record.availability, record.residency)
+        return "the revision is " + ", ".join(state.name for state in states if state.value)
 
     async def holds(self, tier: Tier) -> None:
         """Every byte is there."""
