@@ -34,6 +34,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "tier is empty": ("observe:empty", "inventory:empty", "capacity:empty"),
     "another tier's content": ("observe:foreign",),
     "replica lost": ("lose",),
+    "replica cut short": ("cut",),
     "replica exchanged": ("swap",),
     "replica appears": ("appear",),
     "leftover": ("litter",),

@@ -15,9 +15,10 @@ ENGINE, LEASES = "controller.store.engine", "controller.core.leases"
 STARTS, LIFECYCLE = "controller.core.starts", "controller.core.lifecycle"
 RUNNER, ADMISSION = "controller.runtime.runner", "controller.runtime.admission"
 AGGREGATE = "controller.core.aggregate"
+POLICY = "controller.core.policy"
 STATE, STEPS = "controller.core.state", "controller.core.steps"
 RESYNC, OPERATIONS = "controller.runtime.resync", "controller.core.operations"
-HEADWAY = "controller.runtime.headway"
+HEADWAY, EXECUTOR = "controller.runtime.headway", "controller.runtime.executor"
 
 
 def _one(at: str, old: str, new: str) -> tuple[Planted, ...]:
@@ -82,6 +83,16 @@ PLANTED: dict[str, tuple[Planted, ...]] = {
     ),
     "a wrong copy is never set aside": _one(
         f"{PLANNER}:_quarantine", "if wrong and draft.may_drop():", "if False:"
+    ),
+    "a copy that was cut since counts as read back": _one(
+        f"{REMOVING}:_is_as_recorded",
+        "if copy.size_bytes != members.sizes_bytes[index]:",
+        "if False:",
+    ),
+    "the only copy is set aside when it is wrong": _one(
+        f"{PLANNER}:_quarantine",
+        "masks.state(view.profile.name, MemberState.CORRUPT) & readable",
+        "masks.state(view.profile.name, MemberState.CORRUPT)",
     ),
     "a tier reads nothing back": _one(
         "adapters.conformance.reference:ReferenceTier._verify_one",
@@ -264,6 +275,26 @@ PLANTED: dict[str, tuple[Planted, ...]] = {
         "own = self._leases_of[lease.identity]",
         "self.next_lease_id = lease_id\n    own = self._leases_of[lease.identity]",
     ),
+    # --- what the operator wants
+    "a pause holds no removal": _one(f"{MASKS}:Draft.may_drop", "self._window_open() and ", ""),
+    "a pause holds no copy": _one(f"{MASKS}:Draft.store", "or not self._window_open()", ""),
+    "a pause holds no reading back": _one(
+        f"{MASKS}:Draft.read_back", "if mask and self._window_open():", "if mask:"
+    ),
+    "a pause is not heard of": _one(
+        f"{POLICY}:Policy.closed_for_ms", "if self.paused:", "if False:"
+    ),
+    "every window is open": _one(
+        f"{POLICY}:Policy.closed_for_ms",
+        "min((window.wait_ms(now_ms) for window in self.windows), default=0)",
+        "0",
+    ),
+    "a pass counts no members": _one(
+        f"{EXECUTOR}:Executor._batches", "work.members_left -= 1", "pass"
+    ),
+    "a pass counts no bytes": _one(
+        f"{EXECUTOR}:Executor._batches", "work.bytes_left -= size", "pass"
+    ),
     # --- the loop
     "a repair towards cold waits for memory to be empty": _one(
         "controller.core.validity:endings", "return _REPAIRED", "return frozenset({target})"
@@ -371,6 +402,8 @@ MUST_FIND: dict[str, tuple[str, ...]] = {
     "any reading back counts as right": ("evidence",),
     "any reading back counts as wrong": ("evidence",),
     "a wrong copy is never set aside": ("convergence",),
+    "a copy that was cut since counts as read back": ("evidence",),
+    "the only copy is set aside when it is wrong": ("last-copy",),
     "a tier reads nothing back": ("last-copy",),
     "a repair drops what memory holds": ("last-copy",),
     "an eviction stores in every cold tier": ("measure",),
@@ -415,6 +448,14 @@ MUST_FIND: dict[str, tuple[str, ...]] = {
     "a published reference changes": ("frozen-reference",),
     "a generation is left out": ("generation",),
     "an erased lease gives its id back": ("id",),
+    # --- what the operator wants
+    "a pause holds no removal": ("paused",),
+    "a pause holds no copy": ("paused",),
+    "a pause holds no reading back": ("paused",),
+    "a pause is not heard of": ("paused",),
+    "every window is open": ("paused",),
+    "a pass counts no members": ("bounded",),
+    "a pass counts no bytes": ("bounded",),
     # --- the loop
     "a repair towards cold waits for memory to be empty": ("convergence",),
     "every pass writes the epochs again": ("quiet",),

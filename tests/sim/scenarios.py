@@ -75,6 +75,21 @@ CORNERS: Mapping[str, Script] = {
         (3.0, "pause", 0, 2.0),
         incidents=tuple(("mem.drop", n, Fault(kind=Kind.BUSY, amount=20.0)) for n in range(8)),
     ),
+    "an eviction begins in a pause": _script(
+        _IN_MEMORY, (1.0, "pause", 0, 1.0), (2.0, "evict", 0, 1.0)
+    ),
+    "an eviction begins outside the window": _script(
+        _IN_BOTH, (1.0, "pause", 0, 0.9), (2.0, "evict", 0, 1.0)
+    ),
+    "a copy is cut after it was read back": _script(
+        _IN_BOTH, (1.0, "repair", 0, 1.0), (4.0, "cut", _DISK, 1.0), (5.0, "evict", 0, 1.0)
+    ),
+    "the only copy is wrong": _script(
+        _IN_MEMORY, (1.0, "rot", _MEM, 0.0), (1.0, "rot", _MEM, 0.5), (2.0, "repair", 0, 1.0)
+    ),
+    "a pass may move a few bytes only": _brief(
+        _IN_MEMORY, (2.0, "evict", 0, 1.0), payloads=5, size_bytes=1000, pass_bytes_max=1500
+    ),
     "a copy is exchanged after it was read back": _script(
         _IN_BOTH,
         (2.0, "evict", 0, 1.0),

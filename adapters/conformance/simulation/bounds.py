@@ -8,7 +8,7 @@ from weightctl.controller.runtime.settings import ExecutorOptions, ResyncOptions
 from weightctl.controller.runtime.workqueue import QueueOptions
 
 
-def policy_of(cold_copies: int) -> Policy:
+def policy_of(cold_copies: int, pass_bytes_max: int) -> Policy:
     """What the operator of a simulated world wants."""
     return Policy(
         cold_copies=cold_copies,
@@ -17,6 +17,7 @@ def policy_of(cold_copies: int) -> Policy:
         mass_change_share=0.4,
         import_abandon_ms=40_000,
         pass_members_max=3,
+        pass_bytes_max=pass_bytes_max,
     )
 
 

@@ -90,6 +90,14 @@ async def rot(world: "World", action: Action) -> None:
         medium.rot(name, stored, world.loop.time())
 
 
+async def cut(world: "World", action: Action) -> None:
+    """Copies lose their tails and stay what they are otherwise: that share of them, or all."""
+    medium = world.media[_tier(world, action)]
+    every = medium.every()
+    for name, stored in every[: 1 + int(action.amount * len(every))]:
+        medium.cut(name, stored, world.loop.time())
+
+
 async def swap(world: "World", action: Action) -> None:
     """Somebody puts another copy in the place of one; every other one has wrong bytes."""
     medium = world.media[_tier(world, action)]
@@ -157,11 +165,11 @@ async def pause(world: "World", action: Action) -> None:
         minute = leader.clock.wall_ms() // 60_000 % 1440
         later = Window(start_minute=(minute + 1) % 1440, end_minute=(minute + 2) % 1440)
         changed = replace(world.policy, windows=(later,))
-    leader.controller.set_policy(changed)
+    leader.set_policy(changed)
     try:
         await asyncio.sleep(action.amount * 20)
     finally:
-        leader.controller.set_policy(world.policy)
+        leader.set_policy(world.policy)
 
 
 DISASTERS: dict[str, Callable[["World", Action], Awaitable[None]]] = {
@@ -175,6 +183,7 @@ DISASTERS: dict[str, Callable[["World", Action], Awaitable[None]]] = {
     "forget": forget,
     "lose": lose,
     "rot": rot,
+    "cut": cut,
     "swap": swap,
     "reborn": reborn,
     "appear": appear,

@@ -18,7 +18,14 @@ from weightctl.adapters.conformance.simulation.removal import Removal
 from weightctl.adapters.conformance.simulation.traces import PASS, Look, PassTrace
 from weightctl.adapters.conformance.simulation.trust import Trust
 from weightctl.controller.core.identity import Identity
-from weightctl.controller.core.observation import Member, Members, MemberState, TierObservation
+from weightctl.controller.core.observation import (
+    Member,
+    Members,
+    MemberState,
+    ReplicaDetail,
+    TierObservation,
+)
+from weightctl.controller.core.policy import Policy
 from weightctl.controller.ports import Done, DropItem, Fence, InventoryItem, NoOp, Outcome
 from weightctl.controller.store.loading import StoredEntry
 
@@ -79,6 +86,12 @@ class Judge:
             if not ledger.may_show_lease(lease):
                 self.world.violate("durable-first", f"shown {lease}, which is not on disk")
 
+    def planned(self, process: Process, policy: Policy) -> None:
+        """A plan has just been made, under what the operator wanted when it was begun."""
+        trace = PASS.get()
+        if trace is not None:
+            trace.held = _held(policy, process.clock.wall_ms())
+
     # --- what was told ----------------------------------------------------------------------------
 
     def answered(
@@ -97,7 +110,8 @@ class Judge:
         for index in detail:
             found = answer.details.get(index)
             instance_id = found.instance_id if found else ""
-            look = Look(now_s, answer.states[index], instance_id, answer.epoch)
+            same = found is not None and _is_of(members.member(index), found)
+            look = Look(now_s, answer.states[index], instance_id, answer.epoch, same)
             trace.looks[tier, members.keys[index]] = look
         whole = len(members) in (0, len(self.world.by_group[members.group_id].members))
         if tier in trace.answers or not whole:
@@ -185,6 +199,7 @@ class Judge:
             self._check_fence(process, trace, fence, f"{call} at {tier}")
         place = (process.number, tier)
         if trace is not None:
+            self._check_bounds(trace, tier, call, members)
             self._active[place] += 1
             if self._active[place] > self.world.concurrency:
                 self.world.violate("bounded", f"{self._active[place]} batches at once at {tier}")
@@ -211,6 +226,33 @@ class Judge:
         carried = (fence.holder, fence.term, fence.operation_id, fence.generation)
         if current != carried:
             self.world.violate("fence", f"{what} carries {carried}, current is {current}")
+
+    def _check_bounds(
+        self, trace: PassTrace, tier: str, call: Call, members: Sequence[Member]
+    ) -> None:
+        """What the operator holds back, and how much one pass may send.
+
+        Not counted: a source that turned out wrong and is read back at once, and leftovers.
+        """
+        if trace.held:
+            self.world.violate("paused", f"{call} at {tier}, planned while {trace.held}")
+        if tier in trace.inventories:
+            return
+        keys = {member.key for member in members}
+        if call is Call.VERIFY and keys <= trace.stored:
+            return
+        if call is Call.STORE:
+            trace.stored |= keys
+        trace.sent_members += len(members)
+        if call in (Call.STORE, Call.VERIFY):
+            trace.sent_bytes += sum(member.size_bytes for member in members)
+        group = self.world.subjects[trace.identity].members.values()
+        policy, share = self.world.policy, self.world.settings.executor.passes_per_group
+        if trace.sent_members > max(policy.pass_members_max, len(group) // share):
+            self.world.violate("bounded", f"{trace.sent_members} members in one pass")
+        largest = max(member.size_bytes for member in group)
+        if trace.sent_bytes and trace.sent_bytes >= policy.pass_bytes_max + largest:
+            self.world.violate("bounded", f"{trace.sent_bytes} bytes in one pass")
 
     def removing(self, process: Process, tier: str, call: Call, batch: Sequence[DropItem]) -> None:
         trace = PASS.get()
@@ -243,3 +285,18 @@ class Judge:
             before, upsert = self.world.ledger.absorb(entry, process.clock.highest_ms)
             if upsert is not None and before is not None:
                 self.conclusions.written(process, before, upsert)
+
+
+def _held(policy: Policy, wall_ms: int) -> str:
+    """Why the operator wants nothing moved or dropped at that time; empty when it may be."""
+    if policy.paused:
+        return "paused"
+    minute = wall_ms // 60_000 % 1440
+    spans = [(window.start_minute, window.end_minute) for window in policy.windows]
+    inside = [(minute - start) % 1440 < (end - start) % 1440 for start, end in spans]
+    return "" if any(inside) or not spans else f"outside {spans}"
+
+
+def _is_of(member: Member, told: ReplicaDetail) -> bool:
+    """Whether a replica is told to be as long as its member, and to have its digest, if told."""
+    return (told.size_bytes, told.sha256 or member.sha256) == (member.size_bytes, member.sha256)

@@ -132,6 +132,12 @@ class SimMedium(ReferenceMedium):
         else:
             stored.content[0] = (stored.content[0] + 1) % 256  # twice does not heal
 
+    def cut(self, name: Name, stored: Stored, now_s: float) -> None:
+        """Its tail is gone; the same instance, as far as anybody can tell by its name."""
+        if stored.content:
+            self.destroyed_s.setdefault((name, stored.instance_id), now_s)
+            del stored.content[len(stored.content) // 2 :]
+
     def forget(self, now_s: float, *, epoch: bool) -> None:
         """Everything is gone; an honest medium begins a new epoch."""
         for name, stored in self.every():

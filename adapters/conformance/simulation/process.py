@@ -21,6 +21,7 @@ from weightctl.adapters.conformance.simulation.traces import PassTrace
 from weightctl.adapters.conformance.simulation.watching import watch
 from weightctl.controller.core.identity import Identity
 from weightctl.controller.core.observation import Member, Members, TierObservation
+from weightctl.controller.core.policy import Policy
 from weightctl.controller.errors import StateDirectoryError, TransientError
 from weightctl.controller.ports import (
     DropItem,
@@ -64,6 +65,8 @@ class Process:
         self.scope = anyio.CancelScope()
         self.passes: dict[Identity, PassTrace] = {}
         self.tiers = [ProcessTier(self, network) for network in world.networks.values()]
+        self.policy = world.policy
+        """What the operator last told it."""
         self.known_epochs: dict[str, str] = {}
         """By tier, as the disk had them at the start."""
         self.store: WeightMetadataStore
@@ -78,6 +81,11 @@ class Process:
     def term(self) -> int:
         """Of its store."""
         return self.store.term
+
+    def set_policy(self, policy: Policy) -> None:
+        """The operator wants something else from now on."""
+        self.policy = policy
+        self.controller.set_policy(policy)
 
     def check(self) -> None:
         """Raises KilledError after a kill."""
@@ -97,7 +105,7 @@ class Process:
                         self.tiers,
                         clock=self.clock,
                         entropy=entropy,
-                        policy=self.world.policy,
+                        policy=self.policy,
                         settings=self.world.settings,
                     )
                     watch(self)

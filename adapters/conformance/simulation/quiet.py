@@ -100,7 +100,7 @@ async def _end_faults(world: "World") -> None:
     if leader is not None and not leader.store.healthy:
         leader.kill()
     leader = await world.some_leader()
-    leader.controller.set_policy(world.policy)
+    leader.set_policy(world.policy)
 
 
 def _silent(world: "World") -> list[str]:

@@ -73,6 +73,7 @@ class Removal:
         else:
             for item in batch:
                 self._wrong(tier, item)
+                self._not_the_only_one(trace, tier, item)
 
     def _proven(
         self,
@@ -111,6 +112,8 @@ class Removal:
         expected = (MemberState.COMPLETE, row.evidence_instance, row.evidence_epoch)
         if seen != expected:
             return f"this pass saw {seen}, evidence is {expected}"
+        if look is not None and not look.as_recorded:
+            return "this pass saw another size or digest than the member's"
         key = (process.number, row.evidence_tier, member.key, row.evidence_instance)
         read_s, good, epoch = self._read.get(key, (float("-inf"), False, ""))
         age_s = world.loop.time() - read_s
@@ -127,6 +130,15 @@ class Removal:
         if all(reads):
             what = f"quarantine of {item.member.key[-12:]} ({item.instance_id}) at {tier}"
             self.world.violate("evidence", f"{what}: it was not read back wrong")
+
+    def _not_the_only_one(self, trace: PassTrace, tier: str, item: DropItem) -> None:
+        """Something else is left that can be read, as far as this pass was told."""
+        for name, (members, answer, _) in trace.answers.items():
+            told = answer.states[members.keys.index(item.member.key)]
+            if name != tier and told == MemberState.COMPLETE:
+                return
+        what = f"quarantine of {item.member.key[-12:]} ({item.instance_id}) at {tier}"
+        self.world.violate("last-copy", f"{what}: it is all there is")
 
     def _of_deleted(
         self, trace: PassTrace, tier: str, batch: Sequence[DropItem], what: str

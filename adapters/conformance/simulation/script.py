@@ -104,6 +104,7 @@ class Setting:
     payloads: int = 3
     size_bytes: int = 64
     cold_copies: int = 1
+    pass_bytes_max: int = 1 << 32
     tiers: tuple[TierSpec, ...] = TIERS
     latency_s: float = 0.01
     """Every call takes up to this long."""
@@ -167,11 +168,13 @@ def generate(seed: int, tiers: tuple[TierSpec, ...] = ()) -> Script:
         cold_copies=chance.choice((1, 1, 2)),
         tiers=tiers or _tiers(chance),
         latency_s=chance.choice((0.0, 0.01, 0.3)),
+        pass_bytes_max=100 if seed % 3 == 0 else 1 << 32,
     )
     actions = [
         *_user_actions(chance, setting),
         *_world_actions(chance, setting),
         *_occasions(chance, setting, often[0]),
+        *_cuts(seed, setting),
     ]
     seldom = often[0] in (Call.QUARANTINE, Call.INVENTORY)
     incidents = _incidents(chance, setting, mild=seldom or chance.random() < 0.5)
@@ -217,6 +220,16 @@ def _world_actions(chance: Chance, setting: Setting) -> list[Action]:
         if name in ("rot", "swap") and chance.random() < 0.5:
             actions += _repairs(setting, at_s + 2)
     return actions
+
+
+def _cuts(seed: int, setting: Setting) -> list[Action]:
+    """In some histories a cold copy is cut that may have been read back before."""
+    chance = Chance(f"cuts/{seed}")
+    if chance.random() < 0.8:
+        return []
+    at_s, amount = round(chance.random() * HORIZON_S, 3), round(chance.random(), 3)
+    of = chance.randrange(len(setting.tiers))
+    return [Action(at_s=at_s, name="cut", of=of, amount=amount), *_repairs(setting, at_s + 2)]
 
 
 def _repairs(setting: Setting, at_s: float) -> list[Action]:

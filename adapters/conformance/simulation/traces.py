@@ -15,6 +15,8 @@ class Look:
     state: int
     instance_id: str
     epoch: str
+    as_recorded: bool
+    """Whether size and digest, as far as they were told, are the member's."""
 
 
 @dataclass(slots=True, eq=False)
@@ -33,6 +35,12 @@ class PassTrace:
     """By tier: why its answer may not be relied on for a removal; empty when it may."""
     wrong: bool = False
     """Whether a copy did not have its bytes when a tier answered; it may be gone by now."""
+    held: str = ""
+    """Why nothing may be moved or dropped by a plan that was made when this one's was."""
+    sent_members: int = 0
+    sent_bytes: int = 0
+    stored: set[str] = field(default_factory=set)
+    """Members that were sent somewhere; a source at fault is read back beside the plan."""
     lied: set[str] = field(default_factory=set)
     """Tiers that told this pass something that is not so."""
 

@@ -77,7 +77,9 @@ def _survey(process: "Process") -> None:
 
     async def answered(question: Question) -> Answer:
         """The plan follows from the situation alone, in a pass and in a dry run alike."""
+        policy = process.policy
         found: Answer = await answer(question)
+        process.world.judge.planned(process, policy)
         if plan(found.situation) != found.plan:
             process.world.violate("dry-run", f"two plans of one situation: {found.plan}")
         return found

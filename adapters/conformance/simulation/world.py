@@ -56,7 +56,7 @@ class World:
         self.script = script
         self.keep_trace = keep_trace
         self.specs = {spec.name: spec for spec in setting.tiers}
-        self.policy = policy_of(setting.cold_copies)
+        self.policy = policy_of(setting.cold_copies, setting.pass_bytes_max)
         self.settings = settings_of(self.concurrency)
         self.subjects = {
             subject.identity: subject
