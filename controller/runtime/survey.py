@@ -74,6 +74,8 @@ class Survey:
         self.policy = policy
         """May be replaced while running; the next pass uses it."""
         self._facts: OrderedDict[str, tuple[Members, GroupFacts]] = OrderedDict()
+        self._repairs: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        """By group: the repair that runs, and since when it has been known here."""
 
     async def answer(self, question: Question) -> Answer:
         """Look at all tiers (unless the record's state makes that needless) and plan."""
@@ -115,12 +117,24 @@ class Survey:
         return replace(seen, views=seen.views + views, epochs=epochs)
 
     def _policy_for(self, question: Question) -> Policy:
-        """A repair reads every replica back once, however long that takes; it drops nothing."""
-        operation = question.operation
+        """A repair reads every replica back once, however long that takes; it drops nothing.
+
+        What was read is older than no part of this process, so the time that the repair has been
+        known here is enough; its recorded start would not do, because the wall clock may be set.
+        """
+        operation, group_id = question.operation, question.members.group_id
         if operation is None or operation.operation is not Operation.REPAIRING:
+            self._repairs.pop(group_id, None)
             return self.policy
-        running_s = (self._clock.wall_ms() - operation.started_at_ms) / 1000
-        age_s = max(self.policy.evidence_max_age_s, running_s)
+        now_s = self._clock.monotonic_s()
+        known_id, since_s = self._repairs.get(group_id, (0, now_s))
+        if known_id != operation.operation_id:
+            since_s = now_s
+        self._repairs[group_id] = (operation.operation_id, since_s)
+        self._repairs.move_to_end(group_id)
+        if len(self._repairs) > _FACTS_MAX:
+            self._repairs.popitem(last=False)
+        age_s = max(self.policy.evidence_max_age_s, now_s - since_s)
         return replace(self.policy, evidence_max_age_s=age_s)
 
     async def _examine(self, members: Members) -> GroupFacts:
