@@ -142,7 +142,11 @@ def write_new(folder_fd: int, name: str, content: bytes, *, fresh: str, durable:
     fresh: makes the name that it has while it is written.  Raises OSError.
     """
     draft = f"{name}.{fresh}"
-    fd = os.open(draft, NEW_FILE_FLAGS, 0o644, dir_fd=folder_fd)
+    try:
+        fd = os.open(draft, NEW_FILE_FLAGS, 0o644, dir_fd=folder_fd)
+    except FileExistsError:
+        # Nobody else draws that name: a file system that was cut off has sent our request twice.
+        fd = os.open(draft, NEW_FILE_FLAGS & ~os.O_EXCL, 0o644, dir_fd=folder_fd)
     try:
         write_at(fd, memoryview(content), 0)
         if durable:

@@ -79,6 +79,9 @@ class SimulatedHarness(ReferenceHarness):
         process: Any = _Calm(self.gate)
         return _Entered(process, network)
 
+    def begin_anew(self) -> None:
+        self._medium = self._sim = SimMedium(tier="tier", epoch="tier-anew")
+
     def fingerprint(self) -> object:
         """Everything but the fence that was asked with last."""
         names = [field.name for field in fields(self._sim) if field.name != "fence"]

@@ -1,5 +1,6 @@
 """The contract suite on the dfs tier, on MooseFS."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,11 @@ class MooseHarness(DfsHarness):
 
     def resume(self) -> None:
         self.lab.thaw(MASTER)
+
+    def begin_anew(self) -> None:
+        shutil.rmtree(self.home)
+        self.home.mkdir()
+        shutil.rmtree(self.folder / "state", ignore_errors=True)
 
     def fingerprint(self) -> object:
         stored = [(str(path), path.lstat().st_mtime_ns) for path in sorted(self.home.rglob("*"))]
