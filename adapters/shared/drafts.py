@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from weightctl.adapters.shared.files import FILE_FLAGS, NEW_FILE_FLAGS, write_at
+from weightctl.adapters.shared.files import FILE_FLAGS, open_drawn, write_at
 from weightctl.adapters.shared.layout import PARTIAL
 from weightctl.controller.errors import TransientError
 from weightctl.controller.ports import PIECE_BYTES
@@ -84,7 +84,7 @@ class Draft:
 
 def create_partial(group_fd: int, name: str) -> int:
     """A new, locked partial file.  Raises OSError; TransientError when a sweep took it away."""
-    fd = os.open(name, NEW_FILE_FLAGS, 0o644, dir_fd=group_fd)
+    fd = open_drawn(group_fd, name)
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)

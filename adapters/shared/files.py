@@ -136,17 +136,21 @@ def rename_in(folder_fd: int, name: str, new_name: str) -> None:
         ) from error
 
 
+def open_drawn(folder_fd: int, name: str) -> int:
+    """A new file whose name was drawn by chance, so that nobody else has it.  Raises OSError."""
+    try:
+        return os.open(name, NEW_FILE_FLAGS, 0o644, dir_fd=folder_fd)
+    except FileExistsError:  # a file system that was cut off has sent our own request twice
+        return os.open(name, NEW_FILE_FLAGS & ~os.O_EXCL, 0o644, dir_fd=folder_fd)
+
+
 def write_new(folder_fd: int, name: str, content: bytes, *, fresh: str, durable: bool) -> bool:
     """Write a small file as a whole unless the name is taken, by whomever; whether it was written.
 
     fresh: makes the name that it has while it is written.  Raises OSError.
     """
     draft = f"{name}.{fresh}"
-    try:
-        fd = os.open(draft, NEW_FILE_FLAGS, 0o644, dir_fd=folder_fd)
-    except FileExistsError:
-        # Nobody else draws that name: a file system that was cut off has sent our request twice.
-        fd = os.open(draft, NEW_FILE_FLAGS & ~os.O_EXCL, 0o644, dir_fd=folder_fd)
+    fd = open_drawn(folder_fd, draft)
     try:
         write_at(fd, memoryview(content), 0)
         if durable:
