@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from weightctl.controller.runtime.holding import Owner
 
 FOLDER = "left-out"
+_BYTES_MAX = 1024 * 1024
 
 
 def leave_out(state_dir: str, owner: Owner, stack: str) -> Path:
@@ -22,8 +23,9 @@ def leave_out(state_dir: str, owner: Owner, stack: str) -> Path:
     file = Path(state_dir, FOLDER, f"{owner.name}.json")
     file.parent.mkdir(exist_ok=True)
     note = {"plugin": owner.plugin, "package": owner.package, "stack": stack}
-    file.write_text(json.dumps(note, indent=1))
-    return file
+    draft = file.with_suffix(".new")  # the process ends soon: half a note would name nothing
+    draft.write_text(json.dumps(note, indent=1))
+    return draft.replace(file)
 
 
 class LeftOut:
@@ -45,9 +47,12 @@ class LeftOut:
 
 
 def _read(file: Path) -> tuple[object, object]:
-    """Which code it names; none where the file is damaged."""
+    """Which code it names; none where the file is damaged, or no file of ours."""
     try:
-        note = json.loads(file.read_text())
+        if not file.is_file():  # a pipe would keep its reader
+            return None, None
+        with file.open("rb") as stream:
+            note = json.loads(stream.read(_BYTES_MAX))
         return note["plugin"], note["package"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None, None
