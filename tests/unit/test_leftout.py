@@ -32,7 +32,7 @@ def test_a_note_holds_for_its_package_in_that_version(tmp_path: Path) -> None:
         lambda file: file.write_bytes(b"\xff\xfe"),
         lambda file: file.write_bytes(b"[]"),
         lambda file: file.mkdir(),
-        lambda file: os.mkfifo(file),
+        os.mkfifo,
         lambda file: file.symlink_to("/dev/zero"),
     ],
     ids=["empty", "half", "nested", "no text", "a list", "a folder", "a pipe", "a device"],
