@@ -9,6 +9,7 @@ comes from a Master that is not serving, is an error and never an empty answer.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
@@ -23,7 +24,7 @@ from weightctl.adapters.mooncake.replicas import is_entry
 from weightctl.controller.errors import TransientError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     Entry = Mapping[str, Any]
     """What the Master says of one key."""
@@ -49,6 +50,8 @@ class Health:
     address: str
     role: str
     view: str
+    leader: str = ""
+    """RPC address of the leader, where there are several Masters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,33 +71,37 @@ class Admin:
     """The serving Master among `addresses`; all calls block.  Raises TransientError."""
 
     def __init__(self, addresses: Sequence[str], deadline_s: float) -> None:
-        self._addresses = list(addresses)
-        self._deadline_s = deadline_s
-        self._idle: dict[str, SimpleQueue[HTTPConnection]] = {
-            address: SimpleQueue() for address in addresses
-        }
+        self._addresses = tuple(addresses)
+        self.deadline_s = deadline_s
+        """For one answer."""
+        self._idle: defaultdict[str, SimpleQueue[HTTPConnection]] = defaultdict(SimpleQueue)
         self._counting = Lock()
         self.asked = dict.fromkeys(LEASE_FREE, 0)
         """How often each path was asked."""
 
     def health(self) -> Health:
         """The Master that serves.  Raises TransientError when none does."""
+        health = self.serving(self._addresses)
+        # The one that serves is asked first from now on.
+        self._addresses = tuple(dict.fromkeys((health.address, *self._addresses)))
+        return health
+
+    def serving(self, addresses: Iterable[str]) -> Health:
+        """The first of these that serves.  Raises TransientError when none does."""
         problems = []
-        for address in list(self._addresses):
+        for address in addresses:
             try:
                 body = _object(self._get(address, "/health", ANSWER_BYTES_MAX), address)
             except TransientError as error:
                 problems.append(f"{address}: {error.why}")
                 continue
             if body.get("service_ready") is True:
-                if self._addresses[0] != address:  # the one that serves is asked first from now on
-                    self._addresses.remove(address)
-                    self._addresses.insert(0, address)
-                view = body.get("view_version")
+                view, leader = body.get("view_version"), body.get("leader_address")
                 return Health(
                     address=address,
                     role=str(body.get("role")),
                     view="" if view is None else str(view),
+                    leader="" if leader is None else str(leader),
                 )
             problems.append(f"{address}: role {body.get('role')}, not serving")
         raise _away("; ".join(problems))
@@ -139,7 +146,7 @@ class Admin:
 
     def close(self) -> None:
         """Close the kept connections."""
-        for idle in self._idle.values():
+        for idle in list(self._idle.values()):
             with suppress(Empty):
                 while True:
                     idle.get_nowait().close()
@@ -168,7 +175,7 @@ class Admin:
         try:
             connection = self._idle[address].get_nowait()
         except Empty:
-            connection = HTTPConnection(host, int(port), timeout=self._deadline_s)
+            connection = HTTPConnection(host, int(port), timeout=self.deadline_s)
         if connection.sock is not None and _is_stale(connection):
             connection.close()
         try:

@@ -17,10 +17,10 @@ from weakref import WeakValueDictionary
 import anyio
 from anyio import to_thread
 
-from weightctl.adapters.mooncake.admin import Admin
 from weightctl.adapters.mooncake.book import Book
 from weightctl.adapters.mooncake.claim import Claim, DisownedError
 from weightctl.adapters.mooncake.codes import Meaning, meaning_of, told
+from weightctl.adapters.mooncake.election import admin_of
 from weightctl.adapters.mooncake.engine import Engine
 from weightctl.adapters.mooncake.replicas import MEMORY, is_there, replicas_of
 from weightctl.adapters.mooncake.standing import CountedWorker, Standing
@@ -63,7 +63,7 @@ class Connection:
     def __init__(self, options: ConnectionOptions, context: TierContext) -> None:
         self.options = options
         self.context = context
-        self.admin = Admin(options.admin, options.deadline_s)
+        self.admin = admin_of(options)
         self.standing = Standing(context.clock)
         path = Path(context.state_dir) / "tiers" / f"{options.cluster}.mooncake.sqlite"
         self.book = Book(path, read_only=context.read_only)

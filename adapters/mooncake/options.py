@@ -19,11 +19,15 @@ if TYPE_CHECKING:
 
 MIB = 1024 * 1024
 _ADDRESS = re.compile(r"[A-Za-z0-9_.\-]+:\d{1,5}")
+ADMIN_PORT = 9003
+"""The Masters' own default of `--metrics_port`."""
+_PORT_MAX = 65_535
+_ETCD = "etcd://"
 _CLUSTER = re.compile(r"[A-Za-z0-9_\-]{1,64}")
 _OPTIONS = (
-    "admin", "master", "cluster", "metadata", "protocol", "devices", "hostname", "segments",
-    "deadline_s", "transfer_s", "lease_ttl_s", "patience_s", "appear_s", "parking_bytes",
-    "capacity_bytes", ADOPT,
+    "admin", "admin_port", "master", "cluster", "metadata", "protocol", "devices", "hostname",
+    "segments", "deadline_s", "transfer_s", "lease_ttl_s", "patience_s", "appear_s",
+    "parking_bytes", "capacity_bytes", ADOPT,
 )  # fmt: skip
 
 
@@ -32,7 +36,9 @@ class ConnectionOptions:
     """How a Master is reached; what a person may set, and the library that speaks to it."""
 
     admin: tuple[str, ...]
-    """Metrics addresses, host:port, of every Master of the cluster."""
+    """Metrics addresses, host:port, of every Master; empty for that of the one etcd names."""
+    admin_port: int = ADMIN_PORT
+    """Metrics port of every Master, where `admin` is empty."""
     master: str
     """RPC address, host:port, or etcd://... for a cluster with several Masters."""
     cluster: str = "mooncake"
@@ -73,18 +79,16 @@ class MooncakeOptions:
 def parse(name: str, kind: str, options: Mapping[str, object]) -> MooncakeOptions:
     """Check the options of the tier `name`.  Raises ConfigError."""
     given = TierOptions(name, options, _OPTIONS)
-    admin = _split(given.text("admin"))
-    for address in admin:
-        if not _ADDRESS.fullmatch(address):
-            raise _refused(name, "admin", f"{address!r} is not host:port")
     cluster = given.text("cluster", "mooncake")
     if not _CLUSTER.fullmatch(cluster):
         raise _refused(name, "cluster", f"{cluster!r} is not a plain word")
     master = given.text("master")
-    if not (_ADDRESS.fullmatch(master) or master.startswith("etcd://")):
+    if not (_ADDRESS.fullmatch(master) or master.startswith(_ETCD)):
         raise _refused(name, "master", f"{master!r} is neither host:port nor etcd://...")
+    admin, admin_port = _admin(name, given, options, master)
     connection = ConnectionOptions(
         admin=admin,
+        admin_port=admin_port,
         master=master,
         cluster=cluster,
         metadata=given.text("metadata", "P2PHANDSHAKE"),
@@ -106,6 +110,32 @@ def parse(name: str, kind: str, options: Mapping[str, object]) -> MooncakeOption
     if kind in {"mooncake-memory", "mooncake-nof"} and size is not None:
         raise _refused(name, "capacity_bytes", "this tier's size is what the Master says")
     return MooncakeOptions(kind=kind, connection=connection, capacity_bytes=size)
+
+
+def _admin(
+    name: str, given: TierOptions, options: Mapping[str, object], master: str
+) -> tuple[tuple[str, ...], int]:
+    """The metrics addresses, none where etcd names the Master, and the port where it does."""
+    port = options.get("admin_port", ADMIN_PORT)
+    if not isinstance(port, int) or isinstance(port, bool) or not 0 < port <= _PORT_MAX:
+        raise _refused(name, "admin_port", f"{port!r} is no port")
+    if "admin" not in options:
+        if not master.startswith(_ETCD):
+            return (f"{master.rpartition(':')[0]}:{port}",), ADMIN_PORT
+        for endpoint in master.removeprefix(_ETCD).split(";"):
+            if not _ADDRESS.fullmatch(endpoint):
+                why = f"{endpoint!r} is not host:port; etcd://host:port;host:port names several"
+                raise _refused(name, "master", why)
+        return (), port
+    if "admin_port" in options:
+        raise _refused(name, "admin_port", "`admin` says the whole addresses already")
+    admin = _split(given.text("admin"))
+    for address in admin:
+        if not _ADDRESS.fullmatch(address):
+            raise _refused(name, "admin", f"{address!r} is not host:port")
+    if not admin:
+        raise _refused(name, "admin", "it names no Master")
+    return admin, ADMIN_PORT
 
 
 def _split(text: str) -> tuple[str, ...]:
