@@ -15,7 +15,8 @@ from tests.support.mounts import cannot
 
 SCRIPT = Path(__file__).with_name("moosefs_lab.sh")
 TOOLS = ("mfsmaster", "mfschunkserver", "mfsmount", "ip", "nsenter")
-PATIENCE_S = 90.0
+PATIENCE_S = 240.0
+"""Only ends what is hopeless; nothing that must succeed has less time."""
 STOP, CONT, KILL = "STOP", "CONT", "KILL"
 MASTER, CHUNKSERVER, CLIENT = "master", "chunkserver", "mnt"
 

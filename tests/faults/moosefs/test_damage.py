@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.faults.moosefs.lab import CHUNKSERVER, Lab
+from tests.faults.moosefs.lab import CHUNKSERVER, PATIENCE_S, Lab
 from tests.faults.moosefs.test_hanging import tier_on
 from tests.support.dfs_tiers import (
     FENCE,
@@ -75,7 +75,7 @@ def chunks_away(lab: Lab, folder: Path) -> Iterator[None]:
 
 async def store(tier: DfsTier, key: str, content: bytes) -> str:
     """Store one replica, again while the servers are still coming back; its instance id."""
-    with anyio.fail_after(60):
+    with anyio.fail_after(PATIENCE_S):
         while True:
             (outcome,) = await tier.store([item(key, content)], FENCE)
             if isinstance(outcome, Done | NoOp):
@@ -85,7 +85,7 @@ async def store(tier: DfsTier, key: str, content: bytes) -> str:
 
 async def until(tier: DfsTier, key: str, state: MemberState) -> None:
     """Other hosts' changes are seen with a delay: the client remembers for a second."""
-    with anyio.fail_after(60):
+    with anyio.fail_after(PATIENCE_S):
         while await states(tier, key) != [state]:  # noqa: ASYNC110 - another host gives no event
             await anyio.sleep(0.1)
 
@@ -186,7 +186,7 @@ async def test_a_quota_is_a_lack_of_room_and_nothing_is_published(lab: Lab, tmp_
 async def test_chunks_that_no_server_has_are_neither_absent_nor_wrong_and_come_back(
     lab: Lab, impatient: Path, tmp_path: Path
 ) -> None:
-    async with tier_on(impatient, tmp_path, deadline_s=20.0) as tier:
+    async with tier_on(impatient, tmp_path) as tier:
         instance = await store(tier, "k", CONTENT)
         lost = chunks_away(lab, tmp_path)
         await away(lost.__enter__)
@@ -199,7 +199,7 @@ async def test_chunks_that_no_server_has_are_neither_absent_nor_wrong_and_come_b
                 await read(tier, "k", CONTENT)
         finally:
             await away(lost.__exit__, None, None, None)
-        with anyio.fail_after(60):
+        with anyio.fail_after(PATIENCE_S):
             while isinstance(outcome, Retry | Unknown):
                 (outcome,) = await tier.verify([member("k", CONTENT)])
         assert isinstance(outcome, Done)
