@@ -75,6 +75,7 @@ class Admin:
         self.deadline_s = deadline_s
         """For one answer."""
         self._idle: defaultdict[str, SimpleQueue[HTTPConnection]] = defaultdict(SimpleQueue)
+        self._keeping = Lock()
         self._counting = Lock()
         self.asked = dict.fromkeys(LEASE_FREE, 0)
         """How often each path was asked."""
@@ -145,8 +146,10 @@ class Admin:
             raise _away(f"{health.address}: its list of segments lacks {error}") from error
 
     def close(self) -> None:
-        """Close the kept connections."""
-        for idle in list(self._idle.values()):
+        """Close the kept connections; one that is in use is closed when its answer has come."""
+        with self._keeping:
+            kept, self._idle = self._idle, defaultdict(SimpleQueue)
+        for idle in kept.values():
             with suppress(Empty):
                 while True:
                     idle.get_nowait().close()
@@ -172,8 +175,10 @@ class Admin:
     def _connection(self, address: str) -> Iterator[HTTPConnection]:
         """A kept connection that is not known to be closed, or a new one; kept when it worked."""
         host, _, port = address.rpartition(":")
+        with self._keeping:
+            idle = self._idle
         try:
-            connection = self._idle[address].get_nowait()
+            connection = idle[address].get_nowait()
         except Empty:
             connection = HTTPConnection(host, int(port), timeout=self.deadline_s)
         if connection.sock is not None and _is_stale(connection):
@@ -183,7 +188,11 @@ class Admin:
         except BaseException:
             connection.close()
             raise
-        self._idle[address].put(connection)
+        with self._keeping:
+            if idle is self._idle:
+                idle[address].put(connection)
+                return
+        connection.close()  # whoever asked has given up, and the tier was left
 
 
 def _is_stale(connection: HTTPConnection) -> bool:

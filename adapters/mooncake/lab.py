@@ -1,21 +1,25 @@
 """A real Master and real client hosts on this machine, to try things out and for tests.
 
 Layer: a tier; blocking, no part of a running controller.  Everything runs on loopback with free
-ports and short leases, in one folder, and is killed at the end.  Invariant: no process outlives
-the `cluster` block.
+ports and short leases, in one folder, and is killed at the end.  A port may be taken between its
+choice and its use, so what cannot be started is started again, on others where it had none before.
+Invariant: no process outlives the `cluster` block.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import random
+import select
 import signal
 import socket
 import subprocess
 import sys
 import time
 import urllib.request
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from http.client import HTTPException
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -29,14 +33,22 @@ LEASE_TTL_S = 0.5
 CLUSTER_ID = "weightctl-lab"
 HEARTBEAT_S = 1
 _POLL_S = 0.05
-WAIT_S = 60.0
+WAIT_S = 180.0
 """For what has to happen soon, on a machine that may be busy."""
+ANSWER_S = 60.0
+"""For one answer of a Master that is not known to hang."""
+PORTS = range(20_000, 32_000)
+"""Below those that systems give out by themselves, beside those that Mooncake's clients choose."""
+NO_ANSWER = (OSError, HTTPException)
+"""Of a Master that is not up yet, or not any more."""
+STARTS = 5
 
 _HOST = """
 import json, sys
 from mooncake.store import MooncakeDistributedStore
 store = MooncakeDistributedStore()
-print(json.dumps(store.setup(**json.loads(sys.argv[1]))), flush=True)
+print("loaded", flush=True)
+print(json.dumps(store.setup(**json.loads(sys.stdin.readline()))), flush=True)
 sys.stdin.read()
 store.close()
 """
@@ -64,12 +76,34 @@ def why_not() -> str:
     return ""
 
 
-def free_port() -> int:
-    """A port that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+class Ports:
+    """Ports that nobody uses now, and nobody else who asks in this way gets until the end."""
+
+    def __init__(self) -> None:
+        self._kept: list[socket.socket] = []
+
+    def draw(self) -> int:
+        """One port.  Raises OSError when none can be had."""
+        chance = random.SystemRandom()
+        for _ in PORTS:
+            port = chance.choice(PORTS)
+            # A datagram port of the same number keeps it; nothing here uses those.
+            kept = socket.socket(type=socket.SOCK_DGRAM)
+            try:
+                kept.bind(("127.0.0.1", port))
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", port))
+            except OSError:
+                kept.close()
+                continue
+            self._kept.append(kept)
+            return port
+        raise OSError(f"none of the ports {PORTS.start} to {PORTS.stop} is free")
+
+    def close(self) -> None:
+        """Give all of them back."""
+        for kept in self._kept:
+            kept.close()
 
 
 def until(what: str, holds: Callable[[], bool], wait_s: float = WAIT_S) -> None:
@@ -92,15 +126,52 @@ class Host:
         offload: bool,  # noqa: FBT001
     ) -> None:
         self.folder = folder
-        self.name = f"127.0.0.1:{free_port()}"
+        self.name = f"127.0.0.1:{cluster.ports.draw()}"
         self._cluster = cluster
         self._segment_bytes = segment_bytes
         self._offload = offload
         self.process: subprocess.Popen[str] | None = None
+        self._spare: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
         """Start it on its folder, and wait until it is set up."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        for _ in range(STARTS):  # the client draws ports of its own, which may be taken
+            self.process, self._spare = self._spare or self._loaded(), None
+            asked, _ = _pipes(self.process)
+            asked.write(json.dumps(self._setup()) + "\n")
+            asked.flush()
+            if _line(self.process) == "0":
+                return
+            self.kill()
+        raise RuntimeError(f"host {self.name} could not be set up in {STARTS} tries")
+
+    def prepare(self) -> None:
+        """Let the next start take only as long as the set-up itself."""
+        self._spare = self._loaded()
+
+    def _loaded(self) -> subprocess.Popen[str]:
+        """A process that waits to be set up."""
+        environment = {
+            "MOONCAKE_OFFLOAD_STORAGE_BACKEND_DESCRIPTOR": "file_per_key_storage_backend",
+            "MOONCAKE_OFFLOAD_HEARTBEAT_INTERVAL_SECONDS": str(HEARTBEAT_S),
+            "MOONCAKE_OFFLOAD_LOCAL_BUFFER_SIZE_BYTES": str(256 * MIB),
+            "MC_STORE_CLUSTER_ID": CLUSTER_ID,
+        }
+        process = subprocess.Popen(  # noqa: S603 - our own interpreter and text
+            [sys.executable, "-c", _HOST],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **environment},
+            text=True,
+        )
+        if _line(process) != "loaded":
+            _end(process)
+            raise RuntimeError(why_not() or f"host {self.name} could not be started")
+        return process
+
+    def _setup(self) -> dict[str, object]:
         setup: dict[str, object] = {
             "local_hostname": self.name,
             "metadata_server": "P2PHANDSHAKE",
@@ -112,31 +183,19 @@ class Host:
         }
         if self._offload:
             setup |= {"enable_ssd_offload": True, "ssd_offload_path": str(self.folder)}
-        environment = {
-            "MOONCAKE_OFFLOAD_STORAGE_BACKEND_DESCRIPTOR": "file_per_key_storage_backend",
-            "MOONCAKE_OFFLOAD_HEARTBEAT_INTERVAL_SECONDS": str(HEARTBEAT_S),
-            "MOONCAKE_OFFLOAD_LOCAL_BUFFER_SIZE_BYTES": str(256 * MIB),
-            "MC_STORE_CLUSTER_ID": CLUSTER_ID,
-        }
-        self.process = subprocess.Popen(  # noqa: S603 - our own interpreter and text
-            [sys.executable, "-c", _HOST, json.dumps(setup)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, **environment},
-            text=True,
-        )
-        if _pipes(self.process)[1].readline().strip() != "0":
-            raise RuntimeError(f"host {self.name} could not be set up")
+        return setup
 
     def kill(self) -> None:
         """Kill it; its Master learns that after the client TTL."""
         process, self.process = self.process, None
         if process is not None:
-            process.kill()
-            process.wait()
-            for pipe in _pipes(process):
-                pipe.close()
+            _end(process)
+
+    def close(self) -> None:
+        """End it for good."""
+        self.kill()
+        if self._spare is not None:
+            _end(self._spare)
 
 
 class Cluster:
@@ -145,7 +204,8 @@ class Cluster:
     def __init__(self, folder: Path, flags: Sequence[str]) -> None:
         self._folder = folder
         self._flags = flags
-        self._rpc, self._metrics = free_port(), free_port()
+        self.ports = Ports()
+        self._rpc, self._metrics = self.ports.draw(), self.ports.draw()
         self.master = f"127.0.0.1:{self._rpc}"
         self.admin = f"127.0.0.1:{self._metrics}"
         self.hosts: list[Host] = []
@@ -158,9 +218,17 @@ class Cluster:
         host.start()
 
     def start_master(self) -> None:
-        """Start the Master on its ports, and wait until it serves."""
-        self.process = self._spawn(self._rpc, self._metrics)
-        until("the Master serves", self._serves)
+        """Start the Master on its ports, and wait until it serves.
+
+        They are its own from then on: its hosts and clients know them.
+        """
+        for _ in range(STARTS):
+            self.process = self._spawn(self._rpc, self._metrics)
+            until("the Master serves or has ended", self._serves_or_ended)
+            if self.process.poll() is None:
+                return
+            time.sleep(HEARTBEAT_S)  # who has taken a port may give it back
+        raise RuntimeError(f"the Master ended; see {self._folder / 'master.log'}")
 
     def _spawn(self, rpc: int, metrics: int) -> subprocess.Popen[bytes]:
         folder = package()
@@ -186,20 +254,21 @@ class Cluster:
                 cwd=self._folder,
             )
 
-    def _serves(self) -> bool:
-        if self.process is not None and self.process.poll() is not None:
-            raise RuntimeError(f"the Master ended; see {self._folder / 'master.log'}")
-        with suppress(OSError):
+    def _serves_or_ended(self) -> bool:
+        if self.process is None or self.process.poll() is not None:
+            return True
+        with suppress(*NO_ANSWER):
             return bool(json.loads(self.get("/health"))["service_ready"])
         return False
 
     def get(self, path: str, *, method: str = "GET") -> str:
         """The body of an answer of the Master's HTTP interface."""
-        return self._fetch(self.admin, path, method)
+        return self.fetch(self.admin, path, method)
 
-    def _fetch(self, address: str, path: str, method: str) -> str:
+    def fetch(self, address: str, path: str, method: str = "GET") -> str:
+        """As `get`, from the Master with that metrics address."""
         request = urllib.request.Request(f"http://{address}{path}", method=method)
-        with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310 - http only
+        with urllib.request.urlopen(request, timeout=ANSWER_S) as response:  # noqa: S310 - http only
             body: str = response.read().decode()
             return body
 
@@ -250,8 +319,9 @@ class Cluster:
     def close(self) -> None:
         """End everything, at once."""
         for host in self.hosts:
-            host.kill()
+            host.close()
         self.stop_master()
+        self.ports.close()
 
 
 @contextmanager
@@ -259,97 +329,27 @@ def cluster(
     folder: Path, *flags: str, hosts: int = 2, segment_mib: int = 256, offload: bool = True
 ) -> Iterator[Cluster]:
     """A cluster that ends with the block; without `offload` its hosts keep nothing on disk."""
-    made = Cluster(folder, (f"--enable_offload={str(offload).lower()}", *flags))
-    try:
+    with closing(Cluster(folder, (f"--enable_offload={str(offload).lower()}", *flags))) as made:
         made.start_master()
         for _ in range(hosts):
             made.add_host(segment_mib, offload=offload)
         yield made
-    finally:
-        made.close()
-
-
-class Pair(Cluster):
-    """Two Masters that elect a leader through an etcd of their own; `start_master` starts all."""
-
-    def __init__(self, folder: Path, flags: Sequence[str]) -> None:
-        super().__init__(folder, flags)
-        self._etcd_port = free_port()
-        self._etcd: subprocess.Popen[bytes] | None = None
-        self._masters: dict[str, subprocess.Popen[bytes]] = {}
-        self.master = f"etcd://127.0.0.1:{self._etcd_port}"
-
-    def start_master(self) -> None:
-        """Start etcd and two Masters, and wait until one of them serves."""
-        client, peer = (f"http://127.0.0.1:{port}" for port in (self._etcd_port, free_port()))
-        options = {
-            "data-dir": str(self._folder / "etcd"),
-            "listen-client-urls": client,
-            "advertise-client-urls": client,
-            "listen-peer-urls": peer,
-            "initial-advertise-peer-urls": peer,
-            "initial-cluster": f"default={peer}",
-        }
-        words = [f"--{name}={value}" for name, value in options.items()]
-        with (self._folder / "etcd.log").open("ab") as log:
-            self._etcd = subprocess.Popen(  # noqa: S603 - Debian's program, our own options
-                ["etcd", *words],  # noqa: S607 - wherever it is installed
-                stdout=log,
-                stderr=log,
-            )
-        self._flags = (
-            *self._flags,
-            "--enable_ha=true",
-            f"--etcd_endpoints=127.0.0.1:{self._etcd_port}",
-            f"--cluster_id={CLUSTER_ID}",
-        )
-        for _ in range(2):
-            rpc, metrics = free_port(), free_port()
-            self._masters[f"127.0.0.1:{metrics}"] = self._spawn(rpc, metrics)
-        self.admin = ",".join(self._masters)
-        until("one Master serves", lambda: bool(self._leader()))
-
-    def stop_master(self) -> None:
-        """SIGKILL the leader."""
-        leader = self._leader()
-        until("there is a leader to kill", lambda: bool(self._leader()))
-        process = self._masters.pop(leader)
-        process.kill()
-        process.wait()
-
-    def get(self, path: str, *, method: str = "GET") -> str:
-        """As `Cluster.get`, from the leader."""
-        return self._fetch(self._leader(), path, method)
-
-    def _leader(self) -> str:
-        """Metrics address of the Master that serves; empty when none does."""
-        for address in self._masters:
-            with suppress(OSError):
-                if json.loads(self._fetch(address, "/health", "GET"))["service_ready"]:
-                    return address
-        return ""
-
-    def close(self) -> None:
-        """End everything, at once."""
-        for host in self.hosts:
-            host.kill()
-        for process in [*self._masters.values(), *([self._etcd] if self._etcd else [])]:
-            process.kill()
-            process.wait()
-
-
-@contextmanager
-def pair(folder: Path, *flags: str, hosts: int = 2) -> Iterator[Pair]:
-    """Two Masters with hosts that end with the block; needs Debian's etcd-server."""
-    made = Pair(folder, ("--enable_offload=true", *flags))
-    try:
-        made.start_master()
-        for _ in range(hosts):
-            made.add_host(256)
-        yield made
-    finally:
-        made.close()
 
 
 def _pipes(process: subprocess.Popen[str]) -> list[IO[str]]:
     return [pipe for pipe in (process.stdin, process.stdout) if pipe is not None]
+
+
+def _line(process: subprocess.Popen[str]) -> str:
+    """The one line that is to come next; empty when none does."""
+    answers = _pipes(process)[1]
+    came, _, _ = select.select([answers], [], [], WAIT_S)
+    return answers.readline().strip() if came else ""
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.wait()
+    for pipe in _pipes(process):
+        with suppress(OSError):  # what it was still to be told
+            pipe.close()

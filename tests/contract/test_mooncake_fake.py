@@ -13,17 +13,10 @@ QUICK = {"library": "tests.support.mooncake_fake_client", "lease_ttl_s": LEASE_T
 
 
 class FakeHarness(MooncakeHarness):
-    """A Master that is away refuses at once: a deadline is waited for only where it hangs."""
+    """Over an imitated Master."""
 
     def __init__(self, imitated: FakeMooncake, kind: str, folder: Path) -> None:
-        self._imitated = imitated
         super().__init__(imitated, kind, folder, **QUICK)
-
-    def take_away(self) -> None:
-        self._imitated.take_away()
-
-    def bring_back(self) -> None:
-        self._imitated.bring_back()
 
 
 @pytest.fixture

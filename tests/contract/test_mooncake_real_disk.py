@@ -5,22 +5,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.mooncake_harness import RealHarness
-from tests.support.mooncake_lab import SUITE_FLAGS, Cluster, cluster, needs_wheel
+from tests.support.mooncake_gate import Gated, gated
+from tests.support.mooncake_harness import MooncakeHarness
+from tests.support.mooncake_lab import SUITE_FLAGS, cluster, needs_wheel
 from tests.support.mooncake_suite import MooncakeSuite
 
 pytestmark = needs_wheel
 
 
 @pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with cluster(tmp_path_factory.mktemp("mooncake"), *SUITE_FLAGS) as made:
-        yield made
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gated]:
+    with cluster(tmp_path_factory.mktemp("mooncake"), *SUITE_FLAGS) as made, gated(made) as real:
+        yield real
 
 
 class TestRealLocalDisk(MooncakeSuite):
     awaits, cycles = 4, 100
 
     @pytest.fixture
-    def harness(self, real: Cluster, tmp_path: Path) -> RealHarness:
-        return RealHarness(real, "mooncake-local-disk", tmp_path)
+    def harness(self, real: Gated, tmp_path: Path) -> MooncakeHarness:
+        return MooncakeHarness(real, "mooncake-local-disk", tmp_path)

@@ -11,7 +11,7 @@ import pytest
 from anyio import to_thread
 
 from tests.support.models import random_tensors, write_model
-from tests.support.mooncake_lab import Cluster, cluster, needs_wheel, until
+from tests.support.mooncake_lab import PATIENT, Cluster, cluster, needs_wheel, until
 from tests.support.mooncake_sidecar import Sidecar, sidecar
 from tests.support.rig import IDENTITY, contents
 from weightctl.controller.api.app import StoreRecords
@@ -60,7 +60,7 @@ def put(real: Cluster, files: dict[str, Path]) -> None:
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with cluster(tmp_path_factory.mktemp("cluster"), "--client_ttl=60") as made:
+    with cluster(tmp_path_factory.mktemp("cluster"), PATIENT) as made:
         yield made
 
 

@@ -10,7 +10,7 @@ import pytest
 from anyio import to_thread
 
 from tests.support.models import random_tensors, write_model
-from tests.support.mooncake_lab import Cluster, cluster, needs_wheel, until
+from tests.support.mooncake_lab import PATIENT, Cluster, cluster, needs_wheel, until
 from tests.support.mooncake_sidecar import sidecar
 from tests.support.rig import IDENTITY, contents
 from weightctl.controller.core.records import Availability, Residency
@@ -69,7 +69,7 @@ def payload_files(real: Cluster) -> list[Path]:
 def small(tmp_path: Path) -> Iterator[Cluster]:
     folder = tmp_path / "cluster"
     folder.mkdir()
-    with cluster(folder, "--client_ttl=60", segment_mib=32) as made:
+    with cluster(folder, PATIENT, segment_mib=32) as made:
         yield made
 
 
@@ -89,7 +89,7 @@ def lone(tmp_path: Path) -> Iterator[Cluster]:
     """One host that its Master forgets soon."""
     folder = tmp_path / "cluster"
     folder.mkdir()
-    with cluster(folder, "--client_ttl=3", hosts=1) as made:
+    with cluster(folder, "--client_ttl=10", hosts=1) as made:
         yield made
 
 

@@ -7,7 +7,7 @@ import pytest
 from anyio import to_thread
 
 from tests.support.models import random_tensors, write_model
-from tests.support.mooncake_lab import CLUSTER_ID, Pair, needs_wheel, pair, require_etcd
+from tests.support.mooncake_lab import CLUSTER_ID, PATIENT, Pair, needs_wheel, pair, require_etcd
 from tests.support.mooncake_sidecar import sidecar
 from tests.support.rig import IDENTITY, contents
 from weightctl.controller.core.records import Availability, Residency
@@ -24,7 +24,7 @@ def two(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pair]:
     require_etcd()
     folder = tmp_path / "cluster"
     folder.mkdir()
-    flags = ["--client_ttl=60", f"--enable_oplog={str(request.param).lower()}"]
+    flags = [PATIENT, f"--enable_oplog={str(request.param).lower()}"]
     with pair(folder, *flags) as made:
         yield made
 

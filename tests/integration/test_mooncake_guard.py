@@ -11,7 +11,7 @@ import pytest
 from anyio import to_thread
 
 from tests.support.models import random_tensors, write_model
-from tests.support.mooncake_lab import Cluster, cluster, needs_wheel, until
+from tests.support.mooncake_lab import PATIENT, Cluster, cluster, needs_wheel, until
 from tests.support.mooncake_sidecar import POLICY, Sidecar, sidecar
 from tests.support.rig import IDENTITY, contents
 from weightctl.adapters.local_disk import factory
@@ -65,7 +65,7 @@ def removed(real: Cluster, key: str) -> Callable[[], bool]:
 def real(tmp_path: Path) -> Iterator[Cluster]:
     folder = tmp_path / "cluster"
     folder.mkdir()
-    with cluster(folder, "--client_ttl=60", segment_mib=32) as made:
+    with cluster(folder, PATIENT, segment_mib=32) as made:
         yield made
 
 

@@ -24,9 +24,10 @@ pytestmark = needs_wheel
 READY, DEGRADED, DELETED = Availability.READY, Availability.DEGRADED, Availability.DELETED
 HOT, COLD, ABSENT = Residency.HOT, Residency.COLD, Residency.ABSENT
 MODEL = random_tensors(rows=12_000)  # several payload objects
-CLIENT_TTL_S = 3
-LONG_TTL_S = 6
-"""Longer than a host takes to start, on a slow machine too."""
+CLIENT_TTL_S = 10
+"""After which a host is dead: longer than a busy machine holds one up that is alive."""
+LONG_TTL_S = 20
+"""Longer than a prepared host takes to start there."""
 
 
 @pytest.fixture
@@ -108,6 +109,7 @@ async def test_a_host_back_within_its_time_is_lost_and_comes_back_with_its_next_
     async with sidecar(patient, tmp_path) as beside:
         await beside.weights.put(IDENTITY, source)
         await beside.becomes(READY, HOT)
+        await to_thread.run_sync(patient.hosts[0].prepare)
         await to_thread.run_sync(patient.hosts[0].kill)
         await to_thread.run_sync(patient.hosts[0].start)
         await beside.becomes(DEGRADED, ABSENT)

@@ -17,7 +17,14 @@ from tests.faults.processes.courses import COURSES, Course, Life
 from tests.faults.processes.ledger import PUBLISHED, Ledger, check_tensors, identity_of
 from tests.faults.processes.rounds import PATIENCE_S, Point, Rounds
 from tests.faults.processes.sidecar import PAYLOAD_BYTES, Sidecar
-from tests.support.mooncake_lab import LEASE_TTL_S, Cluster, cluster, needs_wheel
+from tests.support.mooncake_lab import (
+    LEASE_TTL_S,
+    PATIENT,
+    SOON_DISCARDED,
+    Cluster,
+    cluster,
+    needs_wheel,
+)
 from weightctl.controller.api.client import RemoteError
 from weightctl.controller.core.identity import manifest_key, parse_identity
 from weightctl.controller.core.records import Availability
@@ -40,6 +47,7 @@ working_s = 1
 admin = "{admin}"
 master = "{master}"
 lease_ttl_s = {lease_s}
+deadline_s = 60
 parking_bytes = "32MiB"
 [[tier]]
 name = "memory"
@@ -183,8 +191,7 @@ class MooncakeRounds(Rounds):
 @pytest.fixture(scope="module")
 def rounds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MooncakeRounds]:
     folder = tmp_path_factory.mktemp("cluster")
-    flags = ("--put_start_discard_timeout_sec=2", "--put_start_release_timeout_sec=4")
-    with cluster(folder, "--client_ttl=60", *flags) as real:
+    with cluster(folder, PATIENT, *SOON_DISCARDED) as real:
         beside = Beside(real, folder / "sidecar")
         try:
             beside.start()

@@ -12,7 +12,7 @@ import pytest
 from anyio import to_thread
 
 from tests.support.models import random_tensors, write_model
-from tests.support.mooncake_lab import Cluster, cluster, needs_wheel
+from tests.support.mooncake_lab import PATIENT, Cluster, cluster, needs_wheel
 from tests.support.mooncake_sidecar import Sidecar, sidecar
 from tests.support.rig import IDENTITY, contents
 from weightctl.controller.core.records import Availability, Residency
@@ -55,7 +55,7 @@ def stranger(real: Cluster, *calls: tuple[str, list[object]]) -> list[object]:
 def real(tmp_path: Path) -> Iterator[Cluster]:
     folder = tmp_path / "cluster"
     folder.mkdir()
-    with cluster(folder, "--client_ttl=60") as made:
+    with cluster(folder, PATIENT) as made:
         yield made
 
 

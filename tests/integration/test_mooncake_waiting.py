@@ -25,7 +25,7 @@ settle_s = 1.0
 admin = "{admin}"
 master = "{master}"
 lease_ttl_s = {lease_ttl_s}
-deadline_s = 2
+deadline_s = 15
 
 [[tier]]
 name = "memory"

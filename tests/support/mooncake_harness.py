@@ -12,6 +12,7 @@ import pytest
 from weightctl.adapters.conformance.suite.harness import OTHERS, TierHarness
 from weightctl.adapters.conformance.suite.material import context
 from weightctl.adapters.mooncake.connection import shared
+from weightctl.adapters.mooncake.lab import LEASE_TTL_S
 from weightctl.adapters.mooncake.options import ConnectionOptions, MooncakeOptions
 from weightctl.adapters.mooncake.tier import MooncakeTier
 from weightctl.controller.core.observation import Member, Members, TierObservation
@@ -29,6 +30,8 @@ from weightctl.controller.ports import (
 )
 
 CAPACITY_BYTES = 1024**3
+PATIENCE_S = 60.0
+"""For whatever has to succeed; where a Master hangs, who asks gives up sooner."""
 
 
 class Medium(Protocol):
@@ -44,15 +47,22 @@ class Medium(Protocol):
     def thaw(self) -> None: ...
 
 
+class Closable(Medium, Protocol):
+    """A cluster that can refuse at once: a deadline is waited for only where it hangs."""
+
+    def take_away(self) -> None: ...
+    def bring_back(self) -> None: ...
+
+
 def connection_options(medium: Medium, **changes: object) -> ConnectionOptions:
     """Options for a cluster with short leases, on a machine that may be busy."""
     options = ConnectionOptions(
         admin=tuple(medium.admin.split(",")),
         master=medium.master,
-        deadline_s=20.0,
-        lease_ttl_s=0.5,
-        patience_s=30.0,
-        appear_s=30.0,
+        deadline_s=PATIENCE_S,
+        lease_ttl_s=LEASE_TTL_S,
+        patience_s=PATIENCE_S,
+        appear_s=PATIENCE_S,
         parking_bytes=64 * 1024 * 1024,
     )
     return replace(options, **changes)  # type: ignore[arg-type]
@@ -111,15 +121,14 @@ class MooncakeHarness(TierHarness):
     """One tier of one kind over a cluster that other tests have used before."""
 
     name = "mooncake"
-    hasty_s = 2.0
-    """Deadline of a tier whose Master hangs, or is to be waited for."""
 
-    def __init__(self, medium: Medium, kind: str, folder: Path, **changes: object) -> None:
+    def __init__(self, medium: Closable, kind: str, folder: Path, **changes: object) -> None:
         super().__init__(folder)
         self.medium = medium
         self._kind = kind
         self._options = connection_options(medium, **changes)
         self.bring_back()  # what a case that failed has left
+        self.resume()
         medium.empty()
 
     def tier(self, *, capacity_bytes: int | None = None, read_only: bool = False) -> Tier:
@@ -131,9 +140,6 @@ class MooncakeHarness(TierHarness):
         folder = self.folder / OTHERS / (holder or "nobody")
         opened = context(folder, read_only=read_only, holder=holder)
         return self._made_in(replace(self._options, adopt=adopt), opened)
-
-    def hasty_tier(self) -> Tier:
-        return self._opened(replace(self._options, deadline_s=self.hasty_s), read_only=False)
 
     def _opened(self, connection: ConnectionOptions, *, read_only: bool) -> Tier:
         return self._made_in(connection, context(self.folder, read_only=read_only))
@@ -149,10 +155,10 @@ class MooncakeHarness(TierHarness):
         return tier if memory else DeletingTier(tier)
 
     def take_away(self) -> None:
-        self.medium.freeze()
+        self.medium.take_away()
 
     def bring_back(self) -> None:
-        self.medium.thaw()
+        self.medium.bring_back()
 
     def hang(self) -> None:
         self.medium.freeze()
@@ -168,10 +174,3 @@ class MooncakeHarness(TierHarness):
         book = self.folder / "tiers"
         files = sorted(one.name for one in book.iterdir()) if book.exists() else []
         return (keys, json.loads(self.medium.get(path))["data"] if asked else {}, files)
-
-
-class RealHarness(MooncakeHarness):
-    """Over a real Master: one that is away is frozen, and each call then waits for a deadline."""
-
-    def __init__(self, real: Medium, kind: str, folder: Path) -> None:
-        super().__init__(real, kind, folder, deadline_s=self.hasty_s)

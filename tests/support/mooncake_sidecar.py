@@ -28,7 +28,7 @@ from weightctl.controller.store.store import WeightMetadataStore
 from weightctl.controller.weightstore.facade import WeightStore
 from weightctl.controller.weightstore.options import WeightStoreOptions
 
-WAIT_S = 120.0
+WAIT_S = 300.0
 """For an operation to end, on a machine that may be busy."""
 SETTINGS = RuntimeSettings(resync=ResyncOptions(working_s=0.5, published_s=0.5))
 # One token for one hop of the loop: what a test waits for is a state, never a time.

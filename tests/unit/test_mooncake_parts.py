@@ -171,6 +171,21 @@ def test_the_master_that_serves_is_found_among_several(imitated: FakeMooncake) -
         admin.close()
 
 
+def test_a_connection_that_is_in_use_when_all_are_closed_is_closed_afterwards(
+    imitated: FakeMooncake,
+) -> None:
+    """A look that was given up ends in its thread, perhaps after its tier was left."""
+    admin = Admin([imitated.admin], 60.0)
+    with admin._connection(imitated.admin) as given_up:
+        given_up.request("GET", "/health")
+        given_up.getresponse().read()
+        admin.close()
+        assert given_up.sock is not None
+    assert given_up.sock is None
+    with admin._connection(imitated.admin) as other:
+        assert other is not given_up
+
+
 # --- the book ---
 
 

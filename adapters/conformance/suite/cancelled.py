@@ -35,7 +35,7 @@ ABSENT, COMPLETE = MemberState.ABSENT, MemberState.COMPLETE
 CONTENT = b"content"
 AWAITS_MAX = 12
 """At which a call is cancelled; those behind are like those before."""
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 """Bound of a wait for what a cancelled call left to a worker."""
 
 

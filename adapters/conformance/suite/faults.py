@@ -40,7 +40,7 @@ PARTIAL, COMPLETE = MemberState.PARTIAL, MemberState.COMPLETE
 
 CANCELLED_AFTER = (0, 1, 2, 3, 4, 5, 6, 8, 11, 15, 21, 30, 45, 70)
 """Turns of the loop after which a call is cancelled: through all of its awaits."""
-PATIENCE_S = 30.0
+PATIENCE_S = 180.0
 """Bound of a wait for what a cancelled call left to a worker."""
 
 

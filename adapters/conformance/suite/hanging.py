@@ -41,10 +41,10 @@ ANSWERS_S = 10.0
 """What a call may take by itself before it is cancelled."""
 UNDER_WAY_S = 0.1
 """After which a call has asked the medium."""
-ENDS_S = 5.0
-"""What a cancelled call may still take; at once, on a machine with much else to do."""
-LEAVES_S = 60.0
-PATIENCE_S = 60.0
+ENDS_S = 15.0
+"""What a cancelled call may still take: at once, on a machine that is held up meanwhile."""
+LEAVES_S = 180.0
+PATIENCE_S = 180.0
 """What all may take after the medium goes on."""
 
 Calls = Mapping[str, Callable[[], Awaitable[object]]]
