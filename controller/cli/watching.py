@@ -1,4 +1,4 @@
-"""An event loop in which no tier's code can keep the turn for ever.  Layer: cli.
+"""An event loop that no tier's code can hold up for ever or end.  Layer: cli.
 
 Every process that runs code of tiers runs it in here: one that never gives its turn back is
 interrupted; one that cannot be ends the process, by name.
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from weightctl.controller.cli.calling import run_async
 from weightctl.controller.cli.exit_codes import ExitCode
 from weightctl.controller.config.settings import BY_KEY
+from weightctl.controller.runtime.begun import contained
 from weightctl.controller.runtime.holding import last_words, watched
 from weightctl.controller.runtime.leftout import leave_out
 
@@ -37,7 +38,7 @@ def run_watched(
     state_dir = config.state_dir if config is not None and may_write else ""
 
     async def run() -> T:
-        with watched(float(str(turn_s)), partial(_end, state_dir)):
+        with contained(), watched(float(str(turn_s)), partial(_end, state_dir)):
             return await main()
 
     return run_async(run)

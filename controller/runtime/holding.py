@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextvars import Context
     from types import FrameType
 
 TICKS = 10
@@ -51,6 +52,11 @@ class Owner:
 
 _owner: ContextVar[Owner | None] = ContextVar("owner", default=None)
 """Also of the tasks that the code begins: they copy the context."""
+
+
+def owner_in(context: Context) -> Owner | None:
+    """Whose code runs there; None for weightctl's own."""
+    return context.get(_owner)
 
 
 class _Now:

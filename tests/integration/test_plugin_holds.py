@@ -48,13 +48,21 @@ class Begins(Tier):
         await asyncio.sleep(0.01)
         while True: pass
 
+class Ends(Tier):
+    async def __aenter__(self):
+        import asyncio
+        self.task = asyncio.create_task(self.later())
+        return await super().__aenter__()
+    async def later(self):
+        raise SystemExit(5)
+
 class Refuses(Tier):
     async def observe(self, members, *, detail=()):
         while True:
             try: time.sleep(3600)
             except BaseException: pass
 """
-KINDS = ("Sleeps", "Builds", "Locks", "Swallows", "Begins", "Refuses")
+KINDS = ("Sleeps", "Builds", "Locks", "Swallows", "Begins", "Ends", "Refuses")
 
 
 @pytest.fixture
@@ -100,6 +108,17 @@ def test_who_keeps_its_turn_is_interrupted_named_and_left_alone(
         assert not found["local_disk"]
         assert "tier sleeps" in cli.run("doctor", code=1).out
     assert "Traceback" not in cli.log()
+
+
+def test_a_task_that_a_plugin_began_cannot_end_the_process(tmp_path: Path, plugins: Path) -> None:
+    del plugins
+    cli = with_tiers(tmp_path, "ends")
+    with cli.running() as child:
+        assert cli.json("evict", IDENTITY, "--wait")["residency"] == "COLD"
+        assert child.poll() is None
+    assert (
+        "a task that tier ends (plugin holding_tiers:Ends) began raised SystemExit: 5" in cli.log()
+    )
 
 
 def test_who_cannot_be_interrupted_ends_the_process_and_is_left_out_of_the_next(
