@@ -70,7 +70,8 @@ class Engine:
     """One worker's engine.  Errors of the taxonomy only; it holds one draft or replica at a time.
 
     path: root folder; remembered: file of the state directory that holds the medium's uuid;
-    host: what instance ids of this host begin with; uuid: for a root that is begun anew;
+    host: what instance ids of this host begin with; uuid: drawn for this use of the tier, and the
+    name of a root that is begun anew;
     read_only: nothing is made; holder: the store that acts.
     """
 
@@ -89,7 +90,14 @@ class Engine:
         self._host, self._uuid, self._fresh_id = host, uuid, ""
         self._still: frozenset[str] = frozenset()
         self._path = Path(path)
-        medium = Medium(self._path, "dfs", remembered=Path(remembered), durable=True, holder=holder)
+        medium = Medium(
+            self._path,
+            "dfs",
+            remembered=Path(remembered),
+            durable=True,
+            holder=holder,
+            writer=f"{uuid}-{os.getpid()}",
+        )
         self._root = Root(
             medium,
             Room(free_bytes=_free_bytes),

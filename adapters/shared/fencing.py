@@ -22,8 +22,8 @@ FENCE_FILE = "weightctl-fence.json"
 HOLDERS_MAX = 1024
 
 
-def admit(root_fd: int, fence: Fence, *, durable: bool) -> None:
-    """Let `fence` act under the root, remembering its term.
+def admit(root_fd: int, fence: Fence, *, durable: bool, writer: str = "new") -> None:
+    """Let `fence` act under the root, remembering its term; `writer` as in `write_small`.
 
     Raises FencedError when a higher term of the same holder was served, OSError for the medium.
     """
@@ -37,7 +37,8 @@ def admit(root_fd: int, fence: Fence, *, durable: bool) -> None:
         terms.pop(fence.holder, None)
         terms[fence.holder] = fence.term  # last: the longest unused holders are forgotten first
         kept = dict(list(terms.items())[-HOLDERS_MAX:])
-        write_small(root_fd, FENCE_FILE, json.dumps(kept).encode(), durable=durable)
+        raw = json.dumps(kept).encode()
+        write_small(root_fd, FENCE_FILE, raw, durable=durable, writer=writer)
 
 
 def refuse_older(fence: Fence, served: int) -> None:

@@ -97,12 +97,16 @@ def read_small(folder_fd: int, name: str) -> bytes | None:
         os.close(fd)
 
 
-def write_small(folder_fd: int, name: str, content: bytes, *, durable: bool) -> None:
+def write_small(
+    folder_fd: int, name: str, content: bytes, *, durable: bool, writer: str = "new"
+) -> None:
     """Write or replace a small file as a whole.
 
+    writer: makes the name that it has while it is written; who is not kept out by `locked` needs
+    one of its own, or it shows what another has only begun.
     Raises OSError; it may have been replaced then, and only the next sync of the folder tells.
     """
-    fresh = f"{name}.new"
+    fresh = f"{name}.{writer}"
     with suppress(FileNotFoundError):
         os.unlink(fresh, dir_fd=folder_fd)
     try:

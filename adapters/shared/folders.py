@@ -39,29 +39,31 @@ def group_folder(root_fd: int, group: str) -> Iterator[int]:
 
 
 def make_group_folder(
-    root_fd: int, group_id: str, *, durable: bool, making: Callable[[], None]
+    root_fd: int, group_id: str, *, durable: bool, writer: str, making: Callable[[], None]
 ) -> int:
     """Descriptor of the folder of a group, made when it is not there.  Raises OSError.
 
-    durable: a long group id is on the medium; making: called before a name is made, which is not on
-    the medium before its caller settles it.
+    durable: a long group id is on the medium; writer: as in `write_small`; making: called before a
+    name is made, which is not on the medium before its caller settles it.
     """
     groups_fd = open_or_make_folder(root_fd, GROUPS, making)
     try:
-        keep_text(groups_fd, group_id, durable=durable, making=making)
+        keep_text(groups_fd, group_id, durable=durable, writer=writer, making=making)
         return open_or_make_folder(groups_fd, encode_text(group_id), making)
     finally:
         os.close(groups_fd)
 
 
-def keep_text(folder_fd: int, text: str, *, durable: bool, making: Callable[[], None]) -> None:
+def keep_text(
+    folder_fd: int, text: str, *, durable: bool, writer: str, making: Callable[[], None]
+) -> None:
     """Lay down the text of a name that has to be hashed; nothing to do for others."""
     encoded = encode_text(text)
     if is_hashed(encoded):
         raw = text.encode("utf-8", "surrogateescape")
         if read_small(folder_fd, text_file(encoded)) != raw:
             making()
-            write_small(folder_fd, text_file(encoded), raw, durable=durable)
+            write_small(folder_fd, text_file(encoded), raw, durable=durable, writer=writer)
 
 
 def text_of(folder_fd: int, encoded: str) -> str:

@@ -31,7 +31,7 @@ _TAIL_BYTES_MAX = len("~") + 64 + len("~") + 2 * INSTANCE_BYTES + len(QUARANTINE
 _TEXT_BYTES_MAX = _NAME_BYTES_MAX - _TAIL_BYTES_MAX
 _HASHED = "%%"  # percent-encoding never gives two percent signs in a row
 _EMPTY = "%"  # nor one that stands alone
-_TEXT_NAME = re.compile(r"%%[0-9a-f]{64}~name")
+_TEXT_NAME = re.compile(r"%%[0-9a-f]{64}~name(\.[0-9a-z-]+)?")
 _PLAIN = re.compile(r"[A-Za-z0-9\-_~%][A-Za-z0-9\-_.~%]*")
 _TAIL = re.compile(r"~[0-9a-f]{64}~[0-9a-f]{16}")
 _INSTANCE = re.compile(r"[0-9a-f]{16}")
@@ -128,5 +128,5 @@ def is_instance(text: str) -> bool:
 
 
 def is_text_file(name: str) -> bool:
-    """Whether a name is one that `text_file` gives."""
+    """Whether a name is one that `text_file` gives, or a draft of that file."""
     return _TEXT_NAME.fullmatch(name) is not None

@@ -75,6 +75,7 @@ class Medium:
     remembered: file in the state directory that keeps the uuid of a persistent medium over
     restarts; None for one that may forget (memory), which is begun anew when it has gone;
     trusted: a folder of the one who may own the root, where others could have made it before;
+    writer: as in `write_small`, for a medium on which no lock may reach every writer;
     misfit: why the file system of an open folder is not enough for what is asked of the tier.
     """
 
@@ -87,9 +88,11 @@ class Medium:
         durable: bool,
         holder: str = "",
         trusted: Path | None = None,
+        writer: str = "new",
         misfit: Callable[[int], str] = lambda _: "",
     ) -> None:
         self.root = root
+        self.writer = writer
         self._holder = holder
         self._read_only = False
         self._trusted = trusted
@@ -176,7 +179,8 @@ class Medium:
             if marker.owner != over:
                 return marker  # another store was quicker
             marker = replace(marker, owner=self._holder)
-            write_small(root_fd, MARKER_FILE, marker.encode(), durable=self._durable)
+            raw = marker.encode()
+            write_small(root_fd, MARKER_FILE, raw, durable=self._durable, writer=self.writer)
         return self._expected(root_fd)  # without locks two can write it; the last one stays
 
     def _refuse_other_store(self, marker: Marker) -> None:

@@ -80,7 +80,7 @@ class Root:
         if self.durable:
             self._settled.settle_root(root_fd)  # a term may show that no sync has seen
         try:
-            fencing.admit(root_fd, fence, durable=self.durable)
+            fencing.admit(root_fd, fence, durable=self.durable, writer=self.medium.writer)
         except OSError:
             self._settled.change(ROOT_FOLDER)
             raise

@@ -114,9 +114,11 @@ def _open_draft(root: Root, root_fd: int, member: Member, name: StoredName) -> D
     group_fd = -1
     try:
         with root.shaping:
-            making, durable = partial(root.making, group), root.durable
-            group_fd = make_group_folder(root_fd, member.group_id, durable=durable, making=making)
-            keep_text(group_fd, member.key, durable=durable, making=making)
+            making, durable, writer = partial(root.making, group), root.durable, root.medium.writer
+            group_fd = make_group_folder(
+                root_fd, member.group_id, durable=durable, writer=writer, making=making
+            )
+            keep_text(group_fd, member.key, durable=durable, writer=writer, making=making)
             fd = create_partial(group_fd, partial_name)
     except BaseException:
         if group_fd >= 0:

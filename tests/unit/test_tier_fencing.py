@@ -61,3 +61,21 @@ def test_a_damaged_file_stops_everything(root_fd: int, tmp_path: Path, raw: str)
     (tmp_path / fencing.FENCE_FILE).write_text(raw)
     with pytest.raises(TerminalError, match="damaged"):
         admit(root_fd, 1)
+
+
+@pytest.mark.parametrize("moment", ["fsync", "rename"])
+def test_where_locks_reach_nobody_two_writers_at_once_both_leave_it_whole(
+    root_fd: int, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    real = getattr(os, moment)
+
+    def with_another(*args: object, **more: object) -> None:
+        monkeypatch.setattr(os, moment, real)
+        fencing.admit(root_fd, fence(7, "b"), durable=True, writer="other-host")
+        real(*args, **more)
+
+    monkeypatch.setattr("fcntl.flock", lambda *_: None)
+    monkeypatch.setattr(os, moment, with_another)
+    fencing.admit(root_fd, fence(7, "a"), durable=True, writer="this-host")
+    admit(root_fd, 7, "a")
+    assert set(os.listdir(root_fd)) == {fencing.FENCE_FILE}

@@ -3,6 +3,7 @@
 import json
 import secrets
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,8 +70,8 @@ def test_of_two_stores_that_claim_a_root_at_once_one_is_refused(
     disown(tmp_path)
     raced: list[bool] = []
 
-    def write_late(folder_fd: int, name: str, content: bytes, *, durable: bool) -> None:
-        write_small(folder_fd, name, content, durable=durable)
+    def write_late(folder_fd: int, name: str, content: bytes, **how: Any) -> None:
+        write_small(folder_fd, name, content, **how)
         if not raced:
             raced.append(True)
             overwritten = json.dumps({**marker(tmp_path), "owner": "b"})
