@@ -50,9 +50,16 @@ def dfs(name: str, options: Mapping[str, object], context: TierContext, /) -> Ti
 
 
 def _tier(name: str, kind: str, options: Mapping[str, object], context: TierContext, /) -> Tier:
-    from weightctl.adapters.mooncake.connection import shared  # noqa: PLC0415 - see above
-    from weightctl.adapters.mooncake.options import parse  # noqa: PLC0415
-    from weightctl.adapters.mooncake.tier import MooncakeTier  # noqa: PLC0415
+    try:
+        from weightctl.adapters.mooncake.connection import shared  # noqa: PLC0415 - see above
+        from weightctl.adapters.mooncake.options import parse  # noqa: PLC0415
+        from weightctl.adapters.mooncake.tier import MooncakeTier  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"tier {name!r} cannot be used",
+            f"MissingLibrary: {error}",
+            "pip install 'weightctl[mooncake]'",
+        ) from error
 
     parsed = parse(name, kind, options)
     return MooncakeTier(name, parsed, shared(parsed.connection, context))

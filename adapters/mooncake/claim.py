@@ -16,15 +16,15 @@ from anyio import to_thread
 
 from weightctl.adapters.mooncake.codes import Meaning, meaning_of, told
 from weightctl.adapters.mooncake.engine import Engine
-from weightctl.adapters.mooncake.replicas import MEMORY, is_there, replicas_of
+from weightctl.adapters.mooncake.replicas import in_memory, is_there
 from weightctl.adapters.shared.ownership import refuse_foreign, tell_adopted
 from weightctl.controller.errors import TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from weightctl.adapters.mooncake.admin import Entry
     from weightctl.adapters.mooncake.connection import Connection
+    from weightctl.adapters.mooncake.replicas import Entry
 
 OWNER_PREFIX = "weightctl-owner/"
 POLL_S = 0.1
@@ -105,7 +105,7 @@ class Claim:
 
         entries = await to_thread.run_sync(ask, abandon_on_cancel=True)
         there = [key for key, entry in entries.items() if is_there(entry)]
-        living = [key for key in there if replicas_of(entries[key], MEMORY)]
+        living = [key for key in there if in_memory(entries[key])]
         return sorted(key.removeprefix(OWNER_PREFIX) for key in living or there)
 
     async def _remove(self, owner: str) -> None:

@@ -22,7 +22,7 @@ from weightctl.adapters.mooncake.claim import Claim, DisownedError
 from weightctl.adapters.mooncake.codes import Meaning, meaning_of, told
 from weightctl.adapters.mooncake.election import admin_of
 from weightctl.adapters.mooncake.engine import Engine
-from weightctl.adapters.mooncake.replicas import MEMORY, is_there, replicas_of
+from weightctl.adapters.mooncake.replicas import in_memory, is_there
 from weightctl.adapters.mooncake.standing import CountedWorker, Standing
 from weightctl.adapters.shared.pump import raise_first
 from weightctl.adapters.shared.workers import EngineSpec, WorkerLimits, WorkerPool
@@ -32,8 +32,9 @@ from weightctl.controller.ports import NOT_SET_UP, SET_UP_BY_USE
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
-    from weightctl.adapters.mooncake.admin import Entry, Health, Segment
+    from weightctl.adapters.mooncake.admin import Health, Segment
     from weightctl.adapters.mooncake.options import ConnectionOptions
+    from weightctl.adapters.mooncake.replicas import Entry
     from weightctl.controller.ports import MediumReport, TierContext
 
     Take = Callable[[int, Sequence[str], Mapping[str, Entry]], None]
@@ -310,7 +311,7 @@ class Connection:
             )
         entries = self.admin.query(health, [marker, *self._claim.keys, *keys])
         entry = entries.get(marker)
-        if not is_there(entry) or not replicas_of(entry or {}, MEMORY):
+        if not is_there(entry) or not in_memory(entry):
             raise ForgottenError(
                 f"cluster {self.options.cluster}",
                 "the Master does not hold the marker of this epoch in memory any more: it was"
@@ -328,7 +329,7 @@ class Connection:
         if self.context.read_only and not self._shown:
             keys = [key for key in self.admin.all_keys(health) if key.startswith(MARKER_PREFIX)]
             entries = self.admin.query(health, keys) if keys else {}
-            there = sorted(key for key in keys if replicas_of(entries.get(key) or {}, MEMORY))
+            there = sorted(key for key in keys if in_memory(entries.get(key)))
             self._shown = there[-1].removeprefix(MARKER_PREFIX) if there else ""
         return self._shown
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from weightctl.adapters.mooncake.engine import Engine
-from weightctl.adapters.mooncake.replicas import MEMORY, has_cold, is_there, replicas_of, state_of
+from weightctl.adapters.mooncake.replicas import MEMORY, has_cold, in_memory, is_there, state_of
 from weightctl.controller.core.observation import MemberState
 from weightctl.controller.errors import TransientError
 from weightctl.controller.ports import Done, Outcome, Permanent, Retry
@@ -123,10 +123,9 @@ async def _move_in(connection: Connection, lot: _Lot, members: Sequence[Member])
                 if entry is None:
                     continue
                 elsewhere = [
-                    names[place]
-                    for found in replicas_of(entry, MEMORY)
-                    if (place := str(found.get("transport_endpoint_"))) != lot.endpoint
-                    and place in names
+                    names[found.endpoint]
+                    for found in in_memory(entry)
+                    if found.endpoint != lot.endpoint and found.endpoint in names
                 ]
                 if not is_there(entry) or not elsewhere or not has_cold(entry, member.size_bytes):
                     del left[key]
@@ -175,10 +174,7 @@ async def _staying(connection: Connection, lot: _Lot, ours: dict[str, Member]) -
     return [
         key
         for key, entry in entries.items()
-        if any(
-            str(found.get("transport_endpoint_")) == lot.endpoint
-            for found in replicas_of(entry, MEMORY)
-        )
+        if any(found.endpoint == lot.endpoint for found in in_memory(entry))
         and not (key in ours and has_cold(entry, ours[key].size_bytes))
     ]
 
@@ -204,8 +200,8 @@ async def _watch(connection: Connection, lot: _Lot, members: Sequence[Member]) -
         on_lot = [
             key
             for key, entry in entries.items()
-            for found in replicas_of(entry, MEMORY)
-            if str(found.get("transport_endpoint_")) == lot.endpoint
+            for found in in_memory(entry)
+            if found.endpoint == lot.endpoint
         ]
         if not on_lot:
             return {

@@ -16,7 +16,14 @@ from anyio import to_thread
 from weightctl.adapters.mooncake.codes import Meaning, meaning_of, outcome_of_code
 from weightctl.adapters.mooncake.engine import Engine
 from weightctl.adapters.mooncake.parking import park
-from weightctl.adapters.mooncake.replicas import MEMORY, has_cold, is_absent, replicas_of, state_of
+from weightctl.adapters.mooncake.replicas import (
+    MEMORY,
+    has_cold,
+    in_memory,
+    is_absent,
+    replicas_of,
+    state_of,
+)
 from weightctl.controller.core.observation import MemberState
 from weightctl.controller.ports import (
     Busy,
@@ -31,9 +38,8 @@ from weightctl.controller.ports import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from weightctl.adapters.mooncake.admin import Entry
     from weightctl.adapters.mooncake.connection import Connection
-    from weightctl.adapters.mooncake.replicas import ReplicaKind
+    from weightctl.adapters.mooncake.replicas import Entry, ReplicaKind
     from weightctl.controller.core.observation import Member
     from weightctl.controller.ports import DropItem
 
@@ -239,8 +245,8 @@ async def _clear(connection: Connection, members: Sequence[Member]) -> None:
         entry = entries.get(member.key)
         if entry is None or not has_cold(entry, member.size_bytes):
             continue  # seen again directly before the clear, which has no precondition of its own
-        for found in replicas_of(entry, MEMORY):
-            segment = names.get(str(found.get("transport_endpoint_")))
+        for found in in_memory(entry):
+            segment = names.get(found.endpoint)
             if segment:
                 by_segment.setdefault(segment, []).append(member.key)
     async with connection.owner() as (worker, _):

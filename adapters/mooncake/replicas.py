@@ -1,21 +1,76 @@
 """Reading the Master's answers: one state for one kind of replica.  Layer: a tier; pure.
 
-Invariant: a key without an answer is UNKNOWN; a replica of another size than the member's is
-another content and never COMPLETE.
+An answer is read right into the few fields that are used, by a parser that holds it to their types:
+measured, that takes half the time of reading it into dictionaries, which had to be looked through.
+Invariant: a key without an answer is UNKNOWN; an answer of another form than is known is an error,
+whole; a replica of another size than the member's is another content and never COMPLETE.
 """
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import repeat
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from msgspec import MsgspecError, Struct, field
+from msgspec.json import Decoder
 
 from weightctl.controller.core.observation import MemberState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from weightctl.adapters.mooncake.admin import Entry
+
+# Nothing of these can lie in a cycle: the collector need not look at them.
+class InMemory(Struct, frozen=True, gc=False):
+    """A replica in the memory of a host, or behind NVMe-oF."""
+
+    size_bytes: int = field(name="size_")
+    endpoint: str = field(name="transport_endpoint_")
+    address: int = field(name="buffer_address_")
+
+    @property
+    def place(self) -> str:
+        """What tells one stored copy from another."""
+        return f"{self.endpoint}|{self.address}"
+
+
+class OnLocalDisk(Struct, frozen=True, gc=False):
+    """A replica on the disk of a host."""
+
+    size_bytes: int = field(name="object_size")
+    place: str = field(name="client_id")
+
+
+class OnDisk(Struct, frozen=True, gc=False):
+    """A replica below the Master's `root_fs_dir`."""
+
+    size_bytes: int = field(name="object_size")
+    place: str = field(name="file_path")
+
+
+Replica = InMemory | OnLocalDisk | OnDisk
+
+
+class Entry(Struct, frozen=True, gc=False):
+    """What the Master says of one key."""
+
+    ok: bool
+    error: str | None = None
+    memory: list[InMemory] | None = field(name="values", default=None)
+    disk: list[OnDisk] | None = field(name="disk_values", default=None)
+    local_disk: list[OnLocalDisk] | None = field(name="local_disk_values", default=None)
+    nof: list[InMemory] | None = field(name="nof_values", default=None)
+
+
+class _Answer(Struct, gc=False):
+    success: bool
+    data: dict[str, Entry]
+
+
+_ANSWER = Decoder(_Answer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,10 +80,7 @@ class ReplicaKind:
     kind: str
     """Entry-point name of its tier."""
     hot: bool
-    field: str
-    size_field: str
-    place_fields: tuple[str, ...]
-    """What tells one stored copy from another."""
+    listed: Callable[[Entry], Sequence[Replica] | None]
     made_by: str
     """What makes such a replica, for people."""
 
@@ -36,110 +88,96 @@ class ReplicaKind:
 MEMORY = ReplicaKind(
     kind="mooncake-memory",
     hot=True,
-    field="values",
-    size_field="size_",
-    place_fields=("transport_endpoint_", "buffer_address_"),
+    listed=attrgetter("memory"),
     made_by="a put, or a promotion: start the Master with --promotion_on_hit=true",
 )
 LOCAL_DISK = ReplicaKind(
     kind="mooncake-local-disk",
     hot=False,
-    field="local_disk_values",
-    size_field="object_size",
-    place_fields=("client_id",),
+    listed=attrgetter("local_disk"),
     made_by="its host, soon after the put: start the Master with --enable_offload=true and the"
     " hosts with enable_ssd_offload",
 )
 DISK = ReplicaKind(
     kind="mooncake-disk",
     hot=False,
-    field="disk_values",
-    size_field="object_size",
-    place_fields=("file_path",),
+    listed=attrgetter("disk"),
     made_by="the put itself: start the Master with --root_fs_dir",
 )
 NOF = ReplicaKind(
     kind="mooncake-nof",
     hot=False,
-    field="nof_values",
-    size_field="size_",
-    place_fields=("transport_endpoint_", "buffer_address_"),
+    listed=attrgetter("nof"),
     made_by="a Mooncake that was built with NoF, which the released wheel was not",
 )
-_FIELDS = tuple(kind.field for kind in (MEMORY, LOCAL_DISK, DISK, NOF))
-_NESTED = frozenset({dict, list})
 KINDS = {kind.kind: kind for kind in (MEMORY, LOCAL_DISK, DISK, NOF)}
 COLD_KINDS = (LOCAL_DISK, DISK, NOF)
 
 
-def is_entry(answer: object) -> bool:
-    """Whether the answer for one key has the form that the functions below read.
-
-    Plain loops: it is asked for every key of every answer, and costs half as much like this.
-    """
-    if type(answer) is not dict:
-        return False
-    for field in _FIELDS:
-        found = answer.get(field)
-        if found is not None and not _are_replicas(found):
-            return False
-    return True
+def entries_of(body: bytes) -> Mapping[str, Entry]:
+    """The answer for each key.  Raises ValueError when it has another form."""
+    try:
+        answer = _ANSWER.decode(body)
+    except (MsgspecError, RecursionError) as error:
+        raise ValueError(str(error)) from error
+    if not answer.success:
+        raise ValueError("it tells no success")
+    return answer.data
 
 
-def _are_replicas(found: object) -> bool:
-    if type(found) is not list:
-        return False
-    for one in found:
-        if type(one) is not dict:
-            return False
-        for value in one.values():
-            if type(value) in _NESTED:
-                return False
-    return True
-
-
-def replicas_of(entry: Entry, kind: ReplicaKind) -> Sequence[Mapping[str, Any]]:
+def replicas_of(entry: Entry | None, kind: ReplicaKind) -> Sequence[Replica]:
     """The replicas of one kind in the answer for one key."""
-    return entry.get(kind.field) or ()
+    return () if entry is None else kind.listed(entry) or ()
+
+
+def in_memory(entry: Entry | None) -> Sequence[InMemory]:
+    """The replicas in memory in the answer for one key."""
+    return () if entry is None else entry.memory or ()
 
 
 def state_of(entry: Entry | None, kind: ReplicaKind, size_bytes: int) -> MemberState:
     """The state of a member in the tier of one kind."""
     if entry is None:
         return MemberState.UNKNOWN
-    if entry.get("ok") is not True:
-        match entry.get("error"):
+    if not entry.ok:
+        match entry.error:
             case "OBJECT_NOT_FOUND":
                 return MemberState.ABSENT
             case "REPLICA_IS_NOT_READY":
                 return MemberState.PARTIAL
             case _:
                 return MemberState.UNKNOWN
-    found = entry.get(kind.field)
-    if not found:
-        return MemberState.ABSENT
-    if found[0].get(kind.size_field) == size_bytes:
+    found = kind.listed(entry)
+    if found and found[0].size_bytes == size_bytes:
         return MemberState.COMPLETE
     return MemberState.ABSENT
 
 
+def states_of(
+    entries: Mapping[str, Entry],
+    keys: Sequence[str],
+    kind: ReplicaKind,
+    sizes_bytes: Sequence[int],
+) -> bytes:
+    """The states of members, one byte each, as `state_of`."""
+    return bytes(map(state_of, map(entries.get, keys), repeat(kind), sizes_bytes))
+
+
 def is_there(entry: Entry | None) -> bool:
     """Whether the object exists in any kind."""
-    return entry is not None and entry.get("ok") is True
+    return entry is not None and entry.ok
 
 
 def is_absent(entry: Entry | None) -> bool:
     """Whether the Master says that there is no such object."""
-    return entry is not None and entry.get("error") == "OBJECT_NOT_FOUND"
+    return entry is not None and not entry.ok and entry.error == "OBJECT_NOT_FOUND"
 
 
-def size_of(entry: Entry) -> int | None:
+def size_of(entry: Entry | None) -> int | None:
     """Size of the object, from whatever replica it has."""
     for kind in KINDS.values():
         for replica in replicas_of(entry, kind):
-            size = replica.get(kind.size_field)
-            if isinstance(size, int):
-                return size
+            return replica.size_bytes
     return None
 
 
@@ -150,9 +188,5 @@ def has_cold(entry: Entry, size_bytes: int) -> bool:
 
 def place_of(entry: Entry, kind: ReplicaKind) -> str:
     """A short digest of where the replicas of a kind lie."""
-    places = sorted(
-        "|".join(str(replica.get(name)) for name in kind.place_fields)
-        for replica in replicas_of(entry, kind)
-    )
-    raw = "\n".join(places).encode("utf-8", "surrogatepass")  # as JSON escapes may spell it
-    return hashlib.blake2s(raw, digest_size=6).hexdigest()
+    raw = "\n".join(sorted(replica.place for replica in replicas_of(entry, kind)))
+    return hashlib.blake2s(raw.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()

@@ -36,9 +36,8 @@ from weightctl.controller.ports import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
-    from weightctl.adapters.mooncake.admin import Entry
     from weightctl.adapters.mooncake.connection import Connection
-    from weightctl.adapters.mooncake.replicas import ReplicaKind
+    from weightctl.adapters.mooncake.replicas import Entry, ReplicaKind
     from weightctl.controller.core.observation import Member, Members
     from weightctl.controller.ports import Fence, Limiter, StoreItem
 
@@ -131,7 +130,8 @@ class Storing:
             return {
                 key: entry
                 for key, one in asked.items()
-                if is_there(entry := entries.get(key, {}))
+                if (entry := entries.get(key)) is not None
+                and is_there(entry)
                 and state_of(entry, self._kind, one.size_bytes) is MemberState.ABSENT
             }
         return {}
@@ -252,8 +252,10 @@ class Storing:
                 entries, _ = await self._connection.entries(list(left))
                 for key, member in list(left.items()):
                     entry = entries.get(key)
+                    if entry is None:
+                        continue
                     if state_of(entry, self._kind, member.size_bytes) is MemberState.COMPLETE:
-                        instance_id = self._instance_of(key, entry or {})
+                        instance_id = self._instance_of(key, entry)
                         outcomes[key] = Done(instance_id=instance_id, moved_bytes=member.size_bytes)
                         del left[key]
                     elif is_absent(entry):

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Self
 from anyio import to_thread
 
 from weightctl.adapters.mooncake.removal import named, remove
-from weightctl.adapters.mooncake.replicas import KINDS, MEMORY, place_of, size_of, state_of
+from weightctl.adapters.mooncake.replicas import (
+    KINDS,
+    MEMORY,
+    place_of,
+    size_of,
+    state_of,
+    states_of,
+)
 from weightctl.adapters.mooncake.standing import NUMBERS
 from weightctl.adapters.mooncake.storing import Storing
 from weightctl.adapters.mooncake.strays import strays
@@ -44,9 +51,9 @@ from weightctl.controller.ports import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from weightctl.adapters.mooncake.admin import Entry
     from weightctl.adapters.mooncake.connection import Connection
     from weightctl.adapters.mooncake.options import MooncakeOptions
+    from weightctl.adapters.mooncake.replicas import Entry
     from weightctl.controller.core.observation import Member, Members
     from weightctl.controller.ports import DropItem, Fence, Limiter, MediumReport, StoreItem
 
@@ -120,12 +127,15 @@ class MooncakeTier:
         wanted = frozenset(detail)
 
         def take(start: int, keys: Sequence[str], entries: Mapping[str, Entry]) -> None:
-            for index, key in enumerate(keys, start):
-                entry = entries.get(key)
-                state = state_of(entry, kind, members.sizes_bytes[index])
-                states[index] = state
-                if index in wanted and entry is not None and state is MemberState.COMPLETE:
-                    details[index] = self._detail(key, entry, members.sizes_bytes[index])
+            stop = start + len(keys)
+            sizes_bytes = members.sizes_bytes[start:stop]
+            states[start:stop] = states_of(entries, keys, kind, sizes_bytes)
+            for index in wanted.intersection(range(start, stop)) if wanted else ():
+                entry = entries.get(members.keys[index])
+                if entry is not None and states[index] == MemberState.COMPLETE:
+                    details[index] = self._detail(
+                        members.keys[index], entry, members.sizes_bytes[index]
+                    )
 
         try:
             epoch = await self._connection.scan(members.keys, take)
@@ -197,7 +207,7 @@ class MooncakeTier:
         found = []
         for key, group in sorted(groups.items()):
             entry = entries.get(key)
-            item = self._item(key, entry, size_of(entry or {}) or 0)
+            item = self._item(key, entry, size_of(entry) or 0)
             if item is not None:
                 found.append((group, item))
         return found

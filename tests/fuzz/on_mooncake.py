@@ -9,12 +9,11 @@ from tests.fuzz.target import Fault, Target
 from weightctl.adapters.mooncake import admin as product
 from weightctl.adapters.mooncake.replicas import (
     KINDS,
-    MEMORY,
     has_cold,
+    in_memory,
     is_absent,
     is_there,
     place_of,
-    replicas_of,
     size_of,
     state_of,
 )
@@ -53,8 +52,8 @@ def _check_entries(entries: Any, raw: bytes) -> None:
         if entry is not None:
             size_of(entry)
             has_cold(entry, _SIZE)
-            for found in replicas_of(entry, MEMORY):
-                str(found.get("transport_endpoint_"))
+            for found in in_memory(entry):
+                found.endpoint.encode("utf-8", "surrogatepass")
 
 
 def _check_keys(value: list[str], raw: bytes) -> None:

@@ -106,7 +106,7 @@ def test_the_master_that_etcd_names_is_asked_at_the_admin_port(
     with elected(etcd, voter) as admin:
         health = admin.health()
         assert (health.address, health.leader, health.view) == (voter.admin, voter.rpc, "4")
-        assert admin.query(health, ["k"])["k"]["error"] == "OBJECT_NOT_FOUND"
+        assert admin.query(health, ["k"])["k"].error == "OBJECT_NOT_FOUND"
 
 
 def test_etcd_is_asked_before_every_look_so_that_a_deposed_leader_is_not_believed(

@@ -1,6 +1,8 @@
 """The Mooncake adapter's parts alone: codes, keys, options, answers, book, a Master that hangs."""
 
+import json
 import socket
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,8 +24,10 @@ from weightctl.adapters.mooncake.replicas import (
     MEMORY,
     NOF,
     ReplicaKind,
+    entries_of,
     has_cold,
     state_of,
+    states_of,
 )
 from weightctl.adapters.mooncake.strays import strays
 from weightctl.controller.core.identity import (
@@ -115,14 +119,38 @@ def test_the_dfs_tier_is_a_declared_missing_capability(tmp_path: Path) -> None:
     assert refused.value.todo
 
 
+def test_without_the_extra_a_tier_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "weightctl.adapters.mooncake.replicas", None)
+    for name in ("admin", "claim", "connection", "tier"):
+        monkeypatch.delitem(sys.modules, f"weightctl.adapters.mooncake.{name}", raising=False)
+    with pytest.raises(ConfigError, match="MissingLibrary") as refused:
+        mooncake.memory("fast", GOOD, context(tmp_path))
+    assert "weightctl[mooncake]" in refused.value.todo
+
+
 # --- answers ---
 
-REPLICA = {"size_": 5, "object_size": 5}
+PLACE = {"size_": 5, "transport_endpoint_": "h:1", "buffer_address_": 7}
+REPLICAS: dict[str, dict[str, object]] = {
+    "values": PLACE,
+    "local_disk_values": {"object_size": 5, "client_id": "1-2"},
+    "disk_values": {"object_size": 5, "file_path": "/a"},
+    "nof_values": PLACE,
+}
+LISTED = dict(zip((MEMORY, LOCAL_DISK, DISK, NOF), REPLICAS, strict=True))
+
+
+def answered(entry: object) -> bytes:
+    """An answer for the key `k`."""
+    return json.dumps({"success": True, "data": {"k": entry}}).encode()
 
 
 @pytest.mark.parametrize("kind", [MEMORY, LOCAL_DISK, DISK, NOF], ids=lambda kind: kind.kind)
 def test_each_kind_of_replica_is_observed_and_counted(kind: ReplicaKind) -> None:
-    entry = {"ok": True, "error": None, kind.field: [REPLICA]}
+    field = LISTED[kind]
+    entry = entries_of(answered({"ok": True, "error": None, field: [REPLICAS[field]]}))["k"]
     assert state_of(entry, kind, 5) is MemberState.COMPLETE
     assert state_of(entry, kind, 6) is MemberState.ABSENT
     others = {MEMORY, LOCAL_DISK, DISK, NOF} - {kind}
@@ -137,13 +165,42 @@ def test_each_kind_of_replica_is_observed_and_counted(kind: ReplicaKind) -> None
         ({"ok": False, "error": "OBJECT_NOT_FOUND"}, MemberState.ABSENT),
         ({"ok": False, "error": "REPLICA_IS_NOT_READY"}, MemberState.PARTIAL),
         ({"ok": False, "error": "SOMETHING_NEW"}, MemberState.UNKNOWN),
-        ({}, MemberState.UNKNOWN),
     ],
 )
 def test_what_is_not_an_answer_is_unknown(
     entry: dict[str, object] | None, state: MemberState
 ) -> None:
-    assert state_of(entry, MEMORY, 5) is state
+    entries = {} if entry is None else entries_of(answered(entry))
+    assert state_of(entries.get("k"), MEMORY, 5) is state
+    assert states_of(entries, ["k", "other"], MEMORY, [5, 5]) == bytes([state, MemberState.UNKNOWN])
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {},
+        None,
+        [],
+        {"ok": 1},
+        {"ok": True, "values": PLACE},
+        {"ok": True, "values": [1]},
+        {"ok": True, "values": [{"size_": 5}]},
+        {"ok": True, "values": [PLACE | {"size_": "5"}]},
+        {"ok": True, "disk_values": [{"file_path": "/a"}]},
+    ],
+)
+def test_an_answer_of_another_form_is_no_answer_for_any_key(entry: object) -> None:
+    with pytest.raises(ValueError, match=r"Expected|missing"):
+        entries_of(answered(entry))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{}", b"[" * 100_000, b'{"success":false,"data":{}}', answered({"ok": True})[:-1]],
+)
+def test_what_is_no_answer_at_all_is_refused(body: bytes) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        entries_of(body)
 
 
 # --- the Master ---
@@ -167,7 +224,7 @@ def test_the_master_that_serves_is_found_among_several(imitated: FakeMooncake) -
     with socket.create_server(("127.0.0.1", 0)) as silent:
         admin = Admin([f"127.0.0.1:{silent.getsockname()[1]}", imitated.admin], 0.2)
         assert admin.health().address == imitated.admin
-        assert admin.query(admin.health(), ["k"])["k"]["error"] == "OBJECT_NOT_FOUND"
+        assert admin.query(admin.health(), ["k"])["k"].error == "OBJECT_NOT_FOUND"
         admin.close()
 
 
