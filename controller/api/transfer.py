@@ -93,11 +93,22 @@ async def snapshot(action: str, file: str, weights: Snapshot) -> doc.SnapshotRep
 
 
 def reporter(emit: Emit) -> Callable[[Progress], None]:
-    """Progress of a facade call as frames."""
+    """Progress of a facade call as frames; what it begins to wait for is noted once."""
+    noted: dict[str, str] = {}
 
     def report(progress: Progress) -> None:
         stage = f"{progress.stage} {progress.tier}".strip()
-        done, total = progress.done_bytes, progress.total_bytes
-        emit({"progress": {"stage": stage, "done": done, "total": total, "unit": "bytes"}})
+        said: dict[str, object] = {
+            "stage": stage,
+            "done": progress.done_bytes,
+            "total": progress.total_bytes,
+            "unit": "bytes",
+        }
+        if progress.waits:
+            said["waits"] = progress.waits
+            if noted.get(stage) != progress.waits:
+                noted[stage] = progress.waits
+                emit({"note": f"{stage} waits: {progress.waits}"})
+        emit({"progress": said})
 
     return report

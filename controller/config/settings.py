@@ -149,6 +149,12 @@ SETTINGS: tuple[Setting, ...] = (
         "objects that are hashed or copied at the same time",
     ),
     _setting(
+        "import.busy_s",
+        values.seconds(0, _DAY_S),
+        60.0,
+        "how long an import waits for an object that somebody else is writing",
+    ),
+    _setting(
         "run.slots", values.integer(1, 1024), 8, "revisions that are worked on at the same time"
     ),
     _setting(

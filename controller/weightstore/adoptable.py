@@ -19,7 +19,7 @@ from weightctl.controller.errors import (
 )
 from weightctl.controller.ports import NOT_SET_UP, Busy, Corrupt, Retry, Unknown
 from weightctl.controller.weightstore.candidate import UNKNOWN_DIGEST
-from weightctl.controller.weightstore.primitives import batches, observe, pause
+from weightctl.controller.weightstore.primitives import Tries, batches, observe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -166,25 +166,26 @@ async def read(
 async def _digests(
     tier: Tier, batch: Sequence[Member], hands: Hands
 ) -> Iterable[tuple[Member, Outcome]]:
-    """The last outcome for each member; what passes is tried again a bounded number of times.
+    """The last outcome for each member; what passes is tried again, as far as `Tries` goes.
 
     The members have no digest that a content could have, so the right answer is Corrupt, which
     says what was read.
     """
     outcomes: dict[str, tuple[Member, Outcome]] = {}
-    left = list(batch)
-    for attempt in range(hands.options.attempts):
+    left, tries = list(batch), Tries(tier, hands)
+    while True:
         answers = await tier.verify(left, limit=hands.limit(tier))
         for index, member in enumerate(left):
             answer = answers[index] if index < len(answers) else Unknown(detail="no answer for it")
             outcomes[member.key] = (member, answer)
         again = [pair for pair in outcomes.values() if isinstance(pair[1], Busy | Retry | Unknown)]
         if not again:
-            break
-        if attempt + 1 < hands.options.attempts:
-            await pause(hands, attempt, [outcome for _, outcome in again])
+            return outcomes.values()
+        try:
+            await tries.again(again)
+        except UnknownOutcomeError:
+            return outcomes.values()  # the caller has a word for each
         left = [member for member, _ in again]
-    return outcomes.values()
 
 
 def _take(reading: Reading, index: int, held: Held, answer: tuple[Member, Outcome]) -> None:

@@ -70,7 +70,8 @@ class Adoption:
         self._progress = progress
         self._deadline_s = options.observe_deadline_s
         fence = Fence(holder=store.holder, term=store.term, operation_id=0, generation=1)
-        self._hands = Hands(clock=clock, options=options, fence=fence, limits=limits)
+        waits = Meter(progress, "verify", 0).wait
+        self._hands = Hands(clock=clock, options=options, fence=fence, limits=limits, waits=waits)
 
     async def run(self, candidate: Candidate) -> AdoptReport:
         """Adopt, or say what is in the way.  See `WeightStore.adopt` for errors."""

@@ -26,6 +26,11 @@ class WeightStoreOptions:
     """Ranges of one object that lie closer are read in one go."""
     attempts: int = 5
     """Tries of one primitive that fails in a passing way."""
+    busy_s: float = 60.0
+    """How long what somebody else holds is waited for, where the tier does not know until when.
+
+    Longer than a medium keeps what a dead writer had begun; Mooncake's Master 30 s by default.
+    """
     observe_deadline_s: float = 30.0
     """A tier that has not answered by then is taken as unknown."""
 
@@ -37,6 +42,7 @@ class WeightStoreOptions:
             "batch_items": 1,
             "gap_bytes": 0,
             "attempts": 1,
+            "busy_s": 0,
             "observe_deadline_s": 0.001,
         }
         for name, bound in least.items():
@@ -58,6 +64,8 @@ class Progress:
     tier: str
     done_bytes: int
     total_bytes: int
+    waits: str = ""
+    """What it waits for, when it does; for people."""
 
 
 ProgressCallback = Callable[[Progress], None]
@@ -83,6 +91,10 @@ class Meter:
     def reach(self, done_bytes: int) -> None:
         """Report that much as done; never less than before, never more than the total."""
         self._done_bytes = min(self._total_bytes, max(self._done_bytes, done_bytes))
+        self.wait("")
+
+    def wait(self, what: str) -> None:
+        """Report that this stage waits for something; the next count says that it goes on."""
         if self._callback is not None:
             self._callback(
                 Progress(
@@ -90,5 +102,6 @@ class Meter:
                     tier=self._tier,
                     done_bytes=self._done_bytes,
                     total_bytes=self._total_bytes,
+                    waits=what,
                 )
             )

@@ -1,8 +1,8 @@
 """Tier calls with outcomes turned into results or errors.  Layer: weightstore.
 
 Owns the reading of outcomes on the import path: a passing fault is tried again a bounded number of
-times (stores look before they write), everything else raises with the member's key.  What a tier
-did not confirm is not done.
+times (stores look before they write), what somebody else holds for a bounded time, and everything
+else raises with the member's key.  What a tier did not confirm is not done.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ if TYPE_CHECKING:
     from weightctl.controller.weightstore.options import WeightStoreOptions
 
 BACKOFF_S = 0.2
-BUSY_S_MAX = 30.0
+PAUSE_S_MAX = 30.0
+BUSY_PAUSE_S_MAX = 5.0
+"""Between two looks at what is held until nobody knows when."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +62,8 @@ class Hands:
     fence: Fence
     limits: Mapping[str, Limiter]
     """The bandwidth of each tier that has one, by its name."""
+    waits: Callable[[str], None] = lambda _: None
+    """Told what is waited for, in words, before each pause for what somebody else holds."""
 
     def limit(self, tier: Tier) -> Limiter | None:
         """The tier's bandwidth; the other end of an import is a source outside of every tier."""
@@ -118,35 +122,28 @@ async def store_all(
     Trying again is safe after a lost answer too: the tier looks first, and says NoOp where the same
     content is there and Conflict where it is another one.
     """
-    left, again = list(members), _untried(members)
-    moved_bytes = 0
-    for attempt in range(hands.options.attempts):
+    left, moved_bytes, tries = list(members), 0, Tries(tier, hands)
+    while True:
         items = [item_of(member) for member in left]
         outcomes = await tier.store(items, hands.fence, limit=hands.limit(tier))
         again = _unfinished(tier, left, outcomes)
         moved_bytes += sum(one.moved_bytes for one in outcomes if isinstance(one, Done))
         if not again:
             return moved_bytes
-        await pause(hands, attempt, [outcome for _, outcome in again])
+        await tries.again(again)
         left = [member for member, _ in again]
-    raise _given_up(tier, *again[0], hands.options.attempts)
 
 
 async def verify_all(tier: Tier, members: Sequence[Member], hands: Hands) -> None:
     """Read every member back from the tier and compare digests.  Raises what cannot pass."""
-    left, again = list(members), _untried(members)
-    for attempt in range(hands.options.attempts):
+    left, tries = list(members), Tries(tier, hands)
+    while True:
         outcomes = await tier.verify(left, limit=hands.limit(tier))
         again = _unfinished(tier, left, outcomes)
         if not again:
             return
-        await pause(hands, attempt, [outcome for _, outcome in again])
+        await tries.again(again)
         left = [member for member, _ in again]
-    raise _given_up(tier, *again[0], hands.options.attempts)
-
-
-def _untried(members: Sequence[Member]) -> list[tuple[Member, Outcome]]:
-    return [(member, Unknown(detail="it was not tried")) for member in members]
 
 
 def _unfinished(
@@ -166,27 +163,72 @@ def _unfinished(
     return again
 
 
-async def pause(hands: Hands, attempt: int, outcomes: Sequence[Outcome]) -> None:
-    """Wait before the next attempt, as long as the outcomes ask for."""
-    delay_s = BACKOFF_S * 2**attempt
-    for outcome in outcomes:
-        match outcome:
-            case Retry(after_s=after_s):
-                delay_s = max(delay_s, after_s)
-            case Busy(until_ms=int() as until_ms):
-                delay_s = max(delay_s, (until_ms - hands.clock.wall_ms()) / 1000)
-            case _:
-                pass
-    await hands.clock.sleep(min(delay_s, BUSY_S_MAX))
+class Tries:
+    """How long one primitive over some members is tried.
+
+    What fails in passing counts by its number, what is only Busy by the time slept since fewer
+    members were unfinished: as long as the tier knew at first, or else `busy_s`.
+    """
+
+    def __init__(self, tier: Tier, hands: Hands) -> None:
+        self._tier = tier
+        self._hands = hands
+        self._failures = 0
+        self._left = 0
+        self._slept_s = 0.0
+        self._patience_s = 0.0
+
+    async def again(self, unfinished: Sequence[tuple[Member, Outcome]]) -> None:
+        """Pause before the next try.  Raises UnknownOutcomeError when there is to be none."""
+        member, last = unfinished[0]
+        if len(unfinished) != self._left:
+            self._left, self._slept_s = len(unfinished), 0.0
+        failed = next((pair for pair in unfinished if not isinstance(pair[1], Busy)), None)
+        if failed is not None:
+            self._failures += 1
+            if self._failures >= self._hands.options.attempts:
+                raise self._given_up(*failed, f"it did not succeed in {self._failures} attempts")
+            await self._hands.clock.sleep(self._pause_s(unfinished, self._failures - 1))
+            return
+        delay_s = self._held_s(unfinished)
+        if self._slept_s >= self._patience_s:
+            raise self._given_up(member, last, f"it was held for {self._slept_s:.0f} s")
+        self._hands.waits(f"{member.key}: {_said(last)}")
+        await self._hands.clock.sleep(delay_s)
+        self._slept_s += delay_s
+
+    def _held_s(self, unfinished: Sequence[tuple[Member, Outcome]]) -> float:
+        """How long to sleep now; sets for how long altogether, when this begins."""
+        known_s = self._known_s(unfinished)
+        if not self._slept_s:
+            self._patience_s = max(self._hands.options.busy_s, known_s)
+        guess_s = min(max(BACKOFF_S, self._slept_s), BUSY_PAUSE_S_MAX)
+        return min(known_s or guess_s, PAUSE_S_MAX)
+
+    def _pause_s(self, unfinished: Sequence[tuple[Member, Outcome]], number: int) -> float:
+        asked_s = [one.after_s for _, one in unfinished if isinstance(one, Retry)]
+        known_s = self._known_s(unfinished)
+        return min(max(BACKOFF_S * 2.0**number, known_s, *asked_s), PAUSE_S_MAX)
+
+    def _known_s(self, unfinished: Sequence[tuple[Member, Outcome]]) -> float:
+        """Until when the last of those that are held is, where the tier knows; else 0."""
+        ends_ms = [one.until_ms or 0 for _, one in unfinished if isinstance(one, Busy)]
+        left_ms = max(ends_ms, default=0) - self._hands.clock.wall_ms()
+        return max(left_ms, 0) / 1000
+
+    def _given_up(self, member: Member, last: Outcome, why: str) -> UnknownOutcomeError:
+        return UnknownOutcomeError(
+            f"object {member.key} is not confirmed in tier {self._tier.profile.name}",
+            f"{why}; the last answer was {_said(last)}",
+            "see what `weightctl doctor` says of the tier, then run the same command again:"
+            " it resumes",
+        )
 
 
-def _given_up(tier: Tier, member: Member, last: Outcome, attempts: int) -> UnknownOutcomeError:
-    said = type(last).__name__ + (f": {detail}" if (detail := getattr(last, "detail", "")) else "")
-    return UnknownOutcomeError(
-        f"object {member.key} is not confirmed in tier {tier.profile.name}",
-        f"it did not succeed in {attempts} attempts; the last answer was {said}",
-        "see what `weightctl doctor` says of the tier, then run the same command again: it resumes",
-    )
+def _said(outcome: Outcome) -> str:
+    """An outcome for people."""
+    detail = getattr(outcome, "detail", "")
+    return type(outcome).__name__ + (f": {detail}" if detail else "")
 
 
 def _refuse(tier: Tier, member: Member, outcome: Outcome) -> NoReturn:

@@ -148,9 +148,13 @@ class Import:
         async def manifest(tier: Tier) -> None:
             reader = readers.bytes_reader(upload.manifest_bytes, guard)
             item = readers.item(upload.manifest, reader)
-            moved.append(await store_all(tier, [upload.manifest], lambda _: item, hands))
+            size_bytes = upload.layout.logical_bytes
+            meter = Meter(self._progress, "store", size_bytes, tier.profile.name)
+            meter.reach(size_bytes)  # of the payloads, which were before
+            patient = self._waiting(upload, hands, meter)
+            moved.append(await store_all(tier, [upload.manifest], lambda _: item, patient))
             if tier.profile.capabilities.persistent:
-                await verify_all(tier, [upload.manifest], hands)
+                await verify_all(tier, [upload.manifest], patient)
 
         try:
             await for_each(targets, len(targets), payloads)
@@ -190,14 +194,24 @@ class Import:
         for batch in batches(upload.payload_members, self._options):
             payloads = [upload.payload_of[member.key] for member in batch]
             small = await to_thread.run_sync(readers.read_small, source, payloads)
-            moved_bytes += await store_all(tier, batch, item_of, hands)
+            storing = self._waiting(upload, hands, meter)
+            moved_bytes += await store_all(tier, batch, item_of, storing)
             done_bytes += sum(member.size_bytes for member in batch)
             meter.reach(done_bytes)
             self._store.touch_import(identity=upload.record.identity)
             if tier.profile.capabilities.persistent:
-                await verify_all(tier, batch, hands)
+                await verify_all(tier, batch, self._waiting(upload, hands, back))
                 back.reach(done_bytes)
         return moved_bytes
+
+    def _waiting(self, upload: Upload, hands: Hands, meter: Meter) -> Hands:
+        """The same, but a wait is told, and is a sign of life: it is bounded."""
+
+        def waits(what: str) -> None:
+            self._store.touch_import(identity=upload.record.identity)
+            meter.wait(what)
+
+        return replace(hands, waits=waits)
 
     async def _check_importing(self, record: RevisionMetadata) -> None:
         """Stop writing objects of an import that somebody else has ended meanwhile."""
