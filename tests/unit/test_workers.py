@@ -26,7 +26,7 @@ SMALL = 64 * 1024
 
 
 def make_pool(factory: str = FACTORY, *, workers: int = 3, **options: Any) -> WorkerPool:
-    limits = WorkerLimits(workers=workers, deadline_s=60.0, buffer_bytes=SMALL)
+    limits = WorkerLimits(workers=workers, deadline_s=120.0, start_s=120.0, buffer_bytes=SMALL)
     return WorkerPool(
         "toy", EngineSpec(factory=factory, options=options), clock=VirtualClock(), limits=limits
     )
@@ -318,15 +318,16 @@ async def test_a_pool_that_is_closed_refuses_and_ends_what_waits(tmp_path: Path)
 
 async def test_a_request_that_finds_every_worker_busy_is_refused_unsent(tmp_path: Path) -> None:
     go = tmp_path / "go"
-    limits = WorkerLimits(workers=1, deadline_s=0.02, start_s=30.0, buffer_bytes=SMALL)
+    limits = WorkerLimits(workers=1, deadline_s=0.02, start_s=120.0, buffer_bytes=SMALL)
     engine = EngineSpec(factory=FACTORY)
     async with WorkerPool("toy", engine, clock=VirtualClock(), limits=limits) as pool:
-        async with pool.lease(deadline_s=60.0) as worker, anyio.create_task_group() as tasks:
+        async with pool.lease(deadline_s=120.0) as worker, anyio.create_task_group() as tasks:
             tasks.start_soon(worker.call, Engine.wait_for, str(go))
             with pytest.raises(ThrottledError):
                 await pool.call(Engine.echo, 1)
             await anyio.to_thread.run_sync(go.touch)
-        assert await pool.call(Engine.echo, 1) == [1]
+        async with pool.lease(deadline_s=120.0) as worker:
+            assert await worker.call(Engine.echo, 1) == [1]
 
 
 async def test_a_thousand_requests_leak_no_descriptor(pool: WorkerPool) -> None:
