@@ -75,6 +75,7 @@ class Admin:
         """For one answer."""
         self._idle: defaultdict[str, SimpleQueue[HTTPConnection]] = defaultdict(SimpleQueue)
         self._keeping = Lock()
+        self._keeps = True
         self._counting = Lock()
         self.asked = dict.fromkeys(LEASE_FREE, 0)
         """How often each path was asked."""
@@ -142,11 +143,18 @@ class Admin:
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise _away(f"{health.address}: its list of segments lacks {error}") from error
 
+    def open(self) -> None:
+        """Keep connections again, after a `close`."""
+        self._keeps = True
+
     def close(self) -> None:
-        """Close the kept connections; one that is in use is closed when its answer has come."""
+        """Close the kept connections, and from now on each one as soon as its answer has come.
+
+        A look that was given up may end, and even begin, in its thread after its tier was left.
+        """
         with self._keeping:
-            kept, self._idle = self._idle, defaultdict(SimpleQueue)
-        for idle in kept.values():
+            self._keeps = False
+        for idle in list(self._idle.values()):
             with suppress(Empty):
                 while True:
                     idle.get_nowait().close()
@@ -172,10 +180,8 @@ class Admin:
     def _connection(self, address: str) -> Iterator[HTTPConnection]:
         """A kept connection that is not known to be closed, or a new one; kept when it worked."""
         host, _, port = address.rpartition(":")
-        with self._keeping:
-            idle = self._idle
         try:
-            connection = idle[address].get_nowait()
+            connection = self._idle[address].get_nowait()
         except Empty:
             connection = HTTPConnection(host, int(port), timeout=self.deadline_s)
         if connection.sock is not None and _is_stale(connection):
@@ -186,10 +192,10 @@ class Admin:
             connection.close()
             raise
         with self._keeping:
-            if idle is self._idle:
-                idle[address].put(connection)
+            if self._keeps:
+                self._idle[address].put(connection)
                 return
-        connection.close()  # whoever asked has given up, and the tier was left
+        connection.close()
 
 
 def _is_stale(connection: HTTPConnection) -> bool:

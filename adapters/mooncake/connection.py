@@ -51,6 +51,7 @@ MARKER_PREFIX = "weightctl-epoch/"
 _LOCAL_BUFFER_BYTES = 32 * 1024 * 1024
 _LEASES_KEPT = 100_000
 _REVOKE_S = 5.0
+_REPORT_S = 2.0
 _TRIES = 3
 """Looks that begin an epoch or take the cluster in between."""
 
@@ -103,6 +104,7 @@ class Connection:
         async with AsyncExitStack() as stack:
             await to_thread.run_sync(self.book.open)
             stack.push_async_callback(to_thread.run_sync, self.book.close)
+            self.admin.open()
             stack.callback(self.admin.close)
             # What a client put, only the same client can drop: one owner, never killed lightly.
             self._owner = await stack.enter_async_context(self._pool("owner", 1))
@@ -267,8 +269,11 @@ class Connection:
         return health
 
     async def report(self) -> MediumReport:
-        """How the cluster does, asked now; takes no lease."""
-        with suppress(TransientError):
+        """How the cluster does, asked now; takes no lease.
+
+        What is known without an answer is told when none comes soon.
+        """
+        with suppress(TransientError), anyio.move_on_after(_REPORT_S):
             await self._threaded(self._health)
         return self.standing.report(self.admin.asked)
 

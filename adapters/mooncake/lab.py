@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import select
 import signal
 import socket
@@ -84,9 +83,9 @@ class Ports:
 
     def draw(self) -> int:
         """One port.  Raises OSError when none can be had."""
-        chance = random.SystemRandom()
-        for _ in PORTS:
-            port = chance.choice(PORTS)
+        first = os.getpid() * 101  # processes that begin together begin apart
+        for number in range(len(PORTS)):
+            port = PORTS[(first + number) % len(PORTS)]
             # A datagram port of the same number keeps it; nothing here uses those.
             kept = socket.socket(type=socket.SOCK_DGRAM)
             try:
@@ -268,8 +267,8 @@ class Cluster:
     def fetch(self, address: str, path: str, method: str = "GET") -> str:
         """As `get`, from the Master with that metrics address."""
         request = urllib.request.Request(f"http://{address}{path}", method=method)
-        with urllib.request.urlopen(request, timeout=ANSWER_S) as response:  # noqa: S310 - http only
-            body: str = response.read().decode()
+        with urllib.request.urlopen(request, timeout=ANSWER_S) as answer:  # noqa: S310 - http only
+            body: str = answer.read().decode()
             return body
 
     def entry(self, key: str) -> Mapping[str, Any]:

@@ -209,8 +209,11 @@ class Storing:
             outcome = await put(connection, item, fence, limit)
         except (ReconcileError, OSError) as error:
             outcome = outcome_from_error(error, expected_sha256=member.sha256)
-        if not isinstance(outcome, Done):
+        if isinstance(outcome, Busy):  # whoever puts it, its content is not known to be this
+            await to_thread.run_sync(connection.book.forget, [member.key])
+        elif not isinstance(outcome, Done):
             await self._unrecord(member)
+        if not isinstance(outcome, Done):
             return outcome
         return None  # there is more to wait for: what was ended is not yet what is seen
 

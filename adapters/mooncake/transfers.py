@@ -19,11 +19,13 @@ from weightctl.adapters.shared.sources import opened_source
 from weightctl.controller.errors import ReconcileError, TransientError, UnknownOutcomeError
 from weightctl.controller.ports import (
     PIECE_BYTES,
+    Busy,
     Corrupt,
     Done,
     NoCapacity,
     Outcome,
     RangedReader,
+    Retry,
 )
 
 if TYPE_CHECKING:
@@ -63,12 +65,16 @@ async def put(
         finally:
             if not ended:
                 await connection.revoke(member.key)
+    if meaning_of(code) is Meaning.ABSENT:  # a success of a removal, not of this
+        return Retry(detail=f"{told(code)}: what was begun was forgotten or discarded meanwhile")
     if code != 0:
         return outcome_of_code(code)
     return Done(moved_bytes=member.size_bytes)
 
 
 async def _refused(connection: Connection, member: Member, code: int) -> Outcome:
+    if meaning_of(code) is Meaning.EXISTS:  # since it was looked at; the next look compares
+        return Busy(detail="somebody else has just begun to put it")
     if meaning_of(code) is not Meaning.FULL:
         return outcome_of_code(code)
     segments = await connection.segments()

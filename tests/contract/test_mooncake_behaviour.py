@@ -29,7 +29,7 @@ from tests.support.mooncake_lab import (
     require_etcd,
     until,
 )
-from weightctl.adapters.mooncake.codes import CODES
+from weightctl.adapters.mooncake.codes import CODES, Meaning
 from weightctl.adapters.mooncake.keys import KEY_BYTES_MAX
 
 pytestmark = needs_wheel
@@ -465,6 +465,25 @@ def test_a_restarted_master_knows_what_the_hosts_have_on_disk_and_nothing_else(
             "the host's memory is mounted again",
             lambda: '"total_segments":1' in own.get("/get_segments_detail"),
         )
+
+
+def test_the_end_of_a_put_says_when_its_master_has_forgotten_the_beginning(tmp_path: Path) -> None:
+    """Of a removal the same code says that it is done: see `transfers.put`."""
+    with cluster(tmp_path, PATIENT, hosts=1, offload=False) as own, client(own) as one:
+        assert one("store.batch_put_session_start(['k'], [1000], config())") == [0]
+        own.stop_master()
+        own.start_master()
+        until(
+            "the host's memory is mounted again",
+            lambda: '"total_segments":1' in own.get("/get_segments_detail"),
+        )
+
+        def ended() -> object:
+            return one("store.batch_put_session_end(['k'])")
+
+        until("it is connected again", lambda: ended() not in ([-900], [-901]))
+        assert ended() == [-704]
+        assert CODES[-704].meaning is Meaning.ABSENT
 
 
 def test_a_standby_says_that_it_does_not_serve_and_answers_no_query(tmp_path: Path) -> None:

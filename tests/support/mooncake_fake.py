@@ -291,7 +291,9 @@ class FakeMooncake:
 
     def rpc_end(self, client: str, key: str) -> int:
         one = self.objects.get(key)
-        if one is None or one.complete or one.owner != client:
+        if one is None:
+            return NOT_FOUND
+        if one.complete or one.owner != client:
             return INVALID
         one.complete, one.offload_at = True, time.monotonic() + OFFLOAD_S
         return OK

@@ -228,19 +228,26 @@ def test_the_master_that_serves_is_found_among_several(imitated: FakeMooncake) -
         admin.close()
 
 
-def test_a_connection_that_is_in_use_when_all_are_closed_is_closed_afterwards(
+def test_no_connection_is_kept_after_all_were_closed(
     imitated: FakeMooncake,
 ) -> None:
-    """A look that was given up ends in its thread, perhaps after its tier was left."""
+    """A look that was given up ends, or begins, in its thread after its tier was left."""
     admin = Admin([imitated.admin], 60.0)
-    with admin._connection(imitated.admin) as given_up:
-        given_up.request("GET", "/health")
-        given_up.getresponse().read()
+    with admin._connection(imitated.admin) as ends_late:
+        ends_late.request("GET", "/health")
+        ends_late.getresponse().read()
         admin.close()
-        assert given_up.sock is not None
-    assert given_up.sock is None
-    with admin._connection(imitated.admin) as other:
-        assert other is not given_up
+        assert ends_late.sock is not None
+    assert ends_late.sock is None
+    with admin._connection(imitated.admin) as begins_late:
+        begins_late.connect()
+    assert begins_late.sock is None
+    admin.open()
+    with admin._connection(imitated.admin) as kept:
+        kept.connect()
+    assert kept.sock is not None
+    admin.close()
+    assert kept.sock is None
 
 
 # --- the book ---
