@@ -2,13 +2,13 @@
 
 By hand: the same objects under other keys in the same cluster, put by one client, whose every cold
 copy is read back before its memory is cleared, which is what an eviction has to do too; then looks
-over HTTP until the Master shows it. The two take turns in one process.
+over HTTP until the Master shows it. The two take turns in one process, either one first, and begin
+at the same time within a beat: the hosts promote when they beat, once a second.
 """
 
 import asyncio
 import hashlib
 import json
-import random
 import statistics
 import subprocess
 import sys
@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Any
 
 import anyio
@@ -26,11 +26,12 @@ from tests.bench.report import row
 from tests.support.mooncake_lab import Cluster, cluster, until
 from tests.support.mooncake_sidecar import Sidecar, sidecar
 from tests.support.rig import IDENTITY
-from weightctl.adapters.mooncake.lab import why_not
+from weightctl.adapters.mooncake.lab import HEARTBEAT_S, LEASE_TTL_S, why_not
 from weightctl.controller.cli.demo.model import find_model
-from weightctl.controller.core.records import Availability, Residency
+from weightctl.controller.core.records import Availability, Operation, Residency
 
-ROUNDS = 12
+ROUNDS = 16
+ASK_S = 0.02
 READY, HOT, COLD = Availability.READY, Residency.HOT, Residency.COLD
 
 # Answers lines of JSON: a client without a segment that puts, reads, clears and touches.
@@ -116,28 +117,41 @@ async def timed(act: Callable[[], Awaitable[Any]]) -> float:
     return perf_counter() - start
 
 
-async def pause() -> None:
-    """No lease is left then, and the hosts, which beat once a second, are anywhere in a beat."""
-    await anyio.sleep(2 + random.random())
+async def ended(beside: Sidecar, target: Residency) -> None:
+    """Wait, as somebody who asks now and then; the loop is not woken."""
+    while True:
+        record = await beside.record()
+        if (record.residency, record.operation) == (target, Operation.NONE):
+            return
+        await anyio.sleep(ASK_S)
+
+
+async def pause(phase_s: float) -> None:
+    """Wait until no lease is left, and for the next moment that lies so far within a beat."""
+    await anyio.sleep(2 * LEASE_TTL_S)
+    await anyio.sleep((phase_s - monotonic()) % HEARTBEAT_S)
 
 
 async def turns(beside: Sidecar, hand: ByHand) -> dict[str, list[tuple[float, float]]]:
     """(ours, by hand) in seconds of every round."""
     took: dict[str, list[tuple[float, float]]] = {"evict": [], "rehydrate": []}
+    targets = {"evict": COLD, "rehydrate": HOT}
 
-    async def ours(target: Residency) -> None:
-        await beside.start(target)
-        await beside.becomes(READY, target)
+    async def ours(name: str) -> None:
+        await beside.start(targets[name])
+        await ended(beside, targets[name])
 
     async def peer(name: str) -> None:
         await to_thread.run_sync(hand, name)
 
-    for _ in range(ROUNDS):
-        for name, target in (("evict", COLD), ("rehydrate", HOT)):
-            await pause()
-            by_hand_s = await timed(partial(peer, name))
-            await pause()
-            took[name].append((await timed(partial(ours, target)), by_hand_s))
+    for number in range(ROUNDS):
+        phase_s = number / ROUNDS * HEARTBEAT_S
+        for name, times in took.items():
+            pair: dict[bool, float] = {}
+            for mine in (number % 2 == 0, number % 2 == 1):
+                await pause(phase_s)
+                pair[mine] = await timed(partial(ours if mine else peer, name))
+            times.append((pair[True], pair[False]))
     return took
 
 
@@ -171,12 +185,16 @@ def main() -> None:
             until("it serves", lambda: bool(real.get("/health")))
             size_bytes, took = asyncio.run(run(real, folder))
     for what, pairs in took.items():
-        ours, peer = (statistics.mean(column) for column in zip(*pairs, strict=True))
+        ours, peer = (statistics.median(column) for column in zip(*pairs, strict=True))
+        ratios = sorted(mine / theirs for mine, theirs in pairs)
+        quarter = len(ratios) // 4
         row(
-            f"Mooncake: {what} a model of {size_bytes / 1e6:.0f} MB, mean of {ROUNDS}",
+            f"Mooncake: {what} a model of {size_bytes / 1e6:.0f} MB, median of {ROUNDS} pairs",
             f"{ours:.2f} s",
             f"by hand {peer:.2f} s",
-            f"{ours / peer:.2f}x",
+            f"{statistics.median(ratios):.2f}x (half between {ratios[quarter]:.2f} and"
+            f" {ratios[-1 - quarter]:.2f}; of the sums"
+            f" {sum(mine for mine, _ in pairs) / sum(theirs for _, theirs in pairs):.2f}x)",
             "1.2x",
         )
 
