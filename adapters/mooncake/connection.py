@@ -22,6 +22,7 @@ from weightctl.adapters.mooncake.claim import Claim, DisownedError
 from weightctl.adapters.mooncake.codes import Meaning, meaning_of, told
 from weightctl.adapters.mooncake.election import admin_of
 from weightctl.adapters.mooncake.engine import Engine
+from weightctl.adapters.mooncake.reads import Reads
 from weightctl.adapters.mooncake.replicas import in_memory, is_there
 from weightctl.adapters.mooncake.standing import CountedWorker, Standing
 from weightctl.adapters.shared.pump import raise_first
@@ -49,7 +50,6 @@ Master works on one, the answer to the other is read.  More were not faster."""
 READERS = 2
 MARKER_PREFIX = "weightctl-epoch/"
 _LOCAL_BUFFER_BYTES = 32 * 1024 * 1024
-_LEASES_KEPT = 100_000
 _REVOKE_S = 5.0
 _REPORT_S = 2.0
 _TRIES = 3
@@ -75,8 +75,7 @@ class Connection:
         self.putting: dict[str, anyio.Event] = {}
         """Keys that are being put in this process; set when that has ended."""
         self.parking = anyio.Lock()
-        self._leases: dict[str, int] = {}
-        self._reads = 0
+        self.reads = Reads(context.clock, options.lease_ttl_s, options.verify_bytes_per_s)
         self._unrevoked: set[str] = set()
         """Keys whose put was begun and could not be taken back yet."""
         self._renewing = anyio.Lock()
@@ -185,31 +184,13 @@ class Connection:
         self._turn += 1
         return segments[self._turn % len(segments)]
 
-    # --- leases that our own reading took ---
-
-    def note_lease(self, key: str) -> None:
-        """This process has just read the object, which took Mooncake's lease on it."""
-        self._reads += 1
-        if len(self._leases) >= _LEASES_KEPT:
-            now_ms = self.context.clock.wall_ms()
-            self._leases = {k: until for k, until in self._leases.items() if until > now_ms}
-        self._leases[key] = self.lease_end_ms()
-
-    def lease_end_ms(self) -> int:
-        """When a lease that is taken now runs out."""
-        return self.context.clock.wall_ms() + int(self.options.lease_ttl_s * 1000) + 1
-
-    def leased_until_ms(self, key: str) -> int | None:
-        """When the lease that this process took on an object runs out; None when it did."""
-        until = self._leases.get(key)
-        return until if until is not None and until > self.context.clock.wall_ms() else None
-
     # --- looking ---
 
     def remark(self) -> str:
         """What was asked of the Master by this process, and that none of it kept anything alive."""
         asked = ", ".join(f"{count} x {path}" for path, count in self.admin.asked.items() if count)
-        reads = f"{self._reads} reads of objects took one" if self._reads else "no object was read"
+        count = self.reads.count
+        reads = f"{count} reads of objects took one" if count else "no object was read"
         return (
             f"cluster {self.options.cluster} was looked at by GET {asked or 'nothing'}: none of"
             f" these takes a Mooncake lease or promotes; {reads}"
@@ -275,7 +256,7 @@ class Connection:
         """
         with suppress(TransientError), anyio.move_on_after(_REPORT_S):
             await self._threaded(self._health)
-        return self.standing.report(self.admin.asked)
+        return self.standing.report(self.admin.asked, self.reads)
 
     async def _threaded(self, call: Callable[[], T]) -> T:
         return await to_thread.run_sync(call, abandon_on_cancel=True)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MIB = 1024 * 1024
+RATE_MIN = 16 * MIB
 _ADDRESS = re.compile(r"[A-Za-z0-9_.\-]+:\d{1,5}")
 ADMIN_PORT = 9003
 """The Masters' own default of `--metrics_port`."""
@@ -27,7 +28,7 @@ _CLUSTER = re.compile(r"[A-Za-z0-9_\-]{1,64}")
 _OPTIONS = (
     "admin", "admin_port", "master", "cluster", "metadata", "protocol", "devices", "hostname",
     "segments", "deadline_s", "transfer_s", "lease_ttl_s", "patience_s", "appear_s",
-    "parking_bytes", "capacity_bytes", ADOPT,
+    "parking_bytes", "verify_bytes_per_s", "capacity_bytes", ADOPT,
 )  # fmt: skip
 
 
@@ -62,6 +63,8 @@ class ConnectionOptions:
     """How long a store waits for a replica that Mooncake makes by itself."""
     parking_bytes: int = 256 * MIB
     """Size of the passing segment through which replicas of an earlier client are dropped."""
+    verify_bytes_per_s: int = 1024 * MIB
+    """What may be read to be verified, by all tiers of the connection together."""
     adopt: bool = False
     """Take the cluster over from another store, once."""
     library: str = "mooncake.store"
@@ -102,6 +105,7 @@ def parse(name: str, kind: str, options: Mapping[str, object]) -> MooncakeOption
         patience_s=given.seconds("patience_s", 0.001),
         appear_s=given.seconds("appear_s", 30.0),
         parking_bytes=given.size_bytes("parking_bytes") or 256 * MIB,
+        verify_bytes_per_s=_rate(name, given),
         adopt=given.flag(ADOPT),
     )
     size = given.size_bytes("capacity_bytes")
@@ -136,6 +140,14 @@ def _admin(
     if not admin:
         raise _refused(name, "admin", "it names no Master")
     return admin, ADMIN_PORT
+
+
+def _rate(name: str, given: TierOptions) -> int:
+    rate = given.size_bytes("verify_bytes_per_s") or 1024 * MIB
+    if rate < RATE_MIN:
+        why = f"{rate} is less than {RATE_MIN}: what takes longer than its deadline is no answer"
+        raise _refused(name, "verify_bytes_per_s", why)
+    return rate
 
 
 def _split(text: str) -> tuple[str, ...]:

@@ -124,6 +124,7 @@ async def _remove_whole(connection: Connection, batch: Sequence[DropItem], work:
             else:
                 busy_ms = _busy_until_ms(connection, batch[index].member.key)
                 work.outcomes[index] = outcome_of_code(code, busy_until_ms=busy_ms)
+        _note_waiting(connection, batch, left, work)
         leased = [
             index
             for index, code in zip(left, codes, strict=True)
@@ -142,8 +143,21 @@ async def _remove_whole(connection: Connection, batch: Sequence[DropItem], work:
             return
 
 
+def _note_waiting(
+    connection: Connection, batch: Sequence[DropItem], tried: Sequence[int], work: _Work
+) -> None:
+    """Tell our own reading which groups wait for a lease to run out, and which do not any more."""
+    waits: dict[str, bool] = {}
+    for index in tried:
+        outcome, group_id = work.outcomes[index], batch[index].member.group_id
+        leased = isinstance(outcome, Busy) and outcome.until_ms is not None
+        waits[group_id] = waits.get(group_id, False) or leased
+    for group_id, leased in waits.items():
+        (connection.reads.drop_waits if leased else connection.reads.drop_went)(group_id)
+
+
 def _busy_until_ms(connection: Connection, key: str) -> int:
-    return connection.leased_until_ms(key) or connection.lease_end_ms()
+    return connection.reads.leased_until_ms(key) or connection.reads.lease_end_ms()
 
 
 async def _patient(connection: Connection, until_s: float) -> bool:
@@ -224,6 +238,7 @@ async def _drop_ready(
                     until_ms=_busy_until_ms(connection, member.key),
                     detail="a reader holds a lease on it, or its offload has just read it",
                 )
+        _note_waiting(connection, batch, owned, work)
     if strange:
         parked = await park(connection, [batch[index].member for index in strange])
         for index, outcome in zip(strange, parked, strict=True):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from weightctl.adapters.mooncake.admin import Health
+    from weightctl.adapters.mooncake.reads import Reads
     from weightctl.adapters.shared.workers import WorkerLease
     from weightctl.controller.ports import Clock
 
@@ -37,6 +38,8 @@ NUMBERS = (
     "outages",
     "outage_seconds",
     "outage_seconds_total",
+    "verified_bytes",
+    "verifications_put_off",
     *(f"http{path}" for path in LEASE_FREE),
     *(f"client_{name}" for name in _CALLS),
     *(f"code_{meaning.name.lower()}" for meaning in Meaning),
@@ -94,7 +97,7 @@ class Standing:
 
     # --- telling ---
 
-    def report(self, asked: Mapping[str, int]) -> MediumReport:
+    def report(self, asked: Mapping[str, int], reads: Reads) -> MediumReport:
         """All of it; `asked` are the HTTP requests by path."""
         with self._lock:
             now_s = self._clock.monotonic_s()
@@ -107,6 +110,8 @@ class Standing:
                 "outages": self._outages,
                 "outage_seconds": outage_s,
                 "outage_seconds_total": self._outage_s + outage_s,
+                "verified_bytes": reads.verified_bytes,
+                "verifications_put_off": reads.put_off,
                 **{f"http{path}".replace("/", "_"): count for path, count in asked.items()},
                 **{f"client_{name}": count for name, count in self._calls.items()},
                 **{f"code_{meaning.name.lower()}": n for meaning, n in self._codes.items()},

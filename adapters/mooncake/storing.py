@@ -180,7 +180,10 @@ class Storing:
             ended.set()
 
     async def _other_content(self, member: Member, entry: Entry) -> Outcome | None:
-        """Conflict when something else lies under the key; None when it is the member."""
+        """Conflict when something else lies under the key; None when it is the member.
+
+        Busy when that can only be told by reading it, which has to wait.
+        """
         row = self._connection.book.get(member.key)
         if row is not None and row.group_id != member.group_id:
             return Conflict(detail=f"its key belongs to group {row.group_id}")
@@ -189,6 +192,9 @@ class Storing:
         if row is not None:
             same = row.sha256 == member.sha256
             return None if same else Conflict(detail="other content was put under its key")
+        put_off = await self._connection.reads.may_verify(member)
+        if put_off is not None:
+            return put_off
         got = await digest_of(self._connection, member.key, member.size_bytes, None)
         if got != member.sha256:
             return Conflict(detail="other content lies under its key")

@@ -156,7 +156,7 @@ class MooncakeTier:
             instance_id=self.instance_of(key, entry),
             size_bytes=size_bytes,
             sha256=row.sha256 if row is not None else None,
-            busy_until_ms=self._connection.leased_until_ms(key),
+            busy_until_ms=self._connection.reads.leased_until_ms(key),
         )
 
     async def inventory(self, group_id: str | None = None) -> Mapping[str, Sequence[InventoryItem]]:
@@ -268,6 +268,9 @@ class MooncakeTier:
             return Busy(detail="it is being written by this process")
         if instance_id is None:
             return Conflict(detail="no complete replica is there")
+        refused = await self._connection.reads.may_verify(member)
+        if refused is not None:
+            return refused
         try:
             return await digest_of(self._connection, member.key, member.size_bytes, limit)
         except ReconcileError as error:

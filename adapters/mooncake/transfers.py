@@ -128,13 +128,13 @@ async def digest_of(
             await limit.charge(min(PIECE_BYTES, size_bytes - start))
     async with connection.reader() as worker:
         worker.at_end(Engine.let_go)
-        connection.note_lease(key)
+        connection.reads.note(key)
         code, digest = await worker.call(Engine.digest_in_memory, key, size_bytes)
         if code == size_bytes:
-            connection.note_lease(key)
+            connection.reads.note(key)
             return digest
         code = await worker.call(Engine.fetch, key, size_bytes)
-        connection.note_lease(key)
+        connection.reads.note(key)
         if code != size_bytes:
             raise unreadable(key, code)
         return await worker.call(Engine.digest)
@@ -185,21 +185,21 @@ class Reader:
         for start in range(0, len(target), PIECE_BYTES):
             part = target[start : start + PIECE_BYTES]
             async with self._connection.reader() as worker:
-                self._connection.note_lease(self._key)
+                self._connection.reads.note(self._key)
                 code = await worker.call(Engine.read, self._key, offset + start, len(part))
                 if code != len(part):
                     return False
                 part[:] = worker.buffer[: len(part)]
-        self._connection.note_lease(self._key)
+        self._connection.reads.note(self._key)
         return True
 
     async def _read_whole(self) -> memoryview:
         whole = memoryview(bytearray(self.size_bytes))
         async with self._connection.reader() as worker:
             worker.at_end(Engine.let_go)
-            self._connection.note_lease(self._key)
+            self._connection.reads.note(self._key)
             code = await worker.call(Engine.fetch, self._key, self.size_bytes)
-            self._connection.note_lease(self._key)
+            self._connection.reads.note(self._key)
             if code != self.size_bytes:
                 raise unreadable(self._key, code)
             for start in range(0, self.size_bytes, PIECE_BYTES):

@@ -99,6 +99,14 @@ class EvidenceBook:
             return float("-inf")
         return sheet.read_s[index]
 
+    def oldest_s(self, group_id: str, tiers: Iterable[str]) -> float:
+        """Monotonic time at which the oldest evidence of a group was read; inf without any."""
+        sheets = (self._sheets.get((tier, group_id)) for tier in tiers)
+        return min(
+            (sheet.batches[0][0] for sheet in sheets if sheet is not None and sheet.batches),
+            default=float("inf"),
+        )
+
     def forget(self, tier: str, group_id: str, indexes: Iterable[int]) -> None:
         """Drop the evidence of some members, because the instance is another one or gone."""
         sheet = self._sheets.get((tier, group_id))

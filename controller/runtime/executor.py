@@ -17,6 +17,7 @@ from weightctl.controller.runtime.dispatch import Dispatch, Pass
 from weightctl.controller.runtime.observer import Seen
 from weightctl.controller.runtime.removing import Remover
 
+_SPENT_SHARE = 0.5
 Primitive = Callable[[Pass, Step, Sequence[int]], Awaitable[None]]
 
 
@@ -57,10 +58,23 @@ class Executor:
         Raises FencedError when the pass no longer acts for the current record, and WeightError
         when evidence cannot be made durable.
         """
-        for step in plan.steps:
+        for step in self._ordered(work, plan.steps):
             primitive = self._primitives.get(step.kind)
             if primitive is not None and _budget_left(work):
                 await self._run(work, step, primitive)
+
+    def _ordered(self, work: Pass, steps: Sequence[Step]) -> Sequence[Step]:
+        """The steps in the plan's order, but drops first once evidence is half spent.
+
+        Where reading a group back takes longer than evidence counts, its first copies would have
+        to be read again before the last ones were, and none would ever go.
+        """
+        observer = self._dispatch.observer
+        read_s = observer.evidence.oldest_s(work.members.group_id, observer.tiers)
+        spent_s = self._dispatch.clock.monotonic_s() - read_s
+        if spent_s < work.situation.policy.evidence_max_age_s * _SPENT_SHARE:
+            return steps
+        return sorted(steps, key=lambda step: step.kind is not StepKind.DROP)
 
     async def _run(self, work: Pass, step: Step, primitive: Primitive) -> None:
         batches = self._batches(work, step)

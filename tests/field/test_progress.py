@@ -181,6 +181,24 @@ async def test_evidence_that_ages_on_the_way_costs_one_short_rest(tmp_path: Path
         assert r.clock.monotonic_s() - before < 1.0
 
 
+async def test_copies_that_take_longer_to_read_than_their_evidence_counts_are_dropped_on_the_way(
+    tmp_path: Path,
+) -> None:
+    """A large group on slow media: else its first copies are read again before the last were."""
+    mem, disk, far = sim_tiers()
+    policy = Policy(evidence_max_age_s=50.0, pass_members_max=2)
+    async with rig(tmp_path, (mem, disk, far), policy=policy) as r:
+        data = await r.publish(payloads=11)
+        for tier in (mem, disk):
+            place(tier, IDENTITY, data)
+        await r.converge()
+        await r.start(Residency.COLD)
+        for _ in range(20):
+            await r.step()
+            r.clock.jump(15.0)  # so long a pass takes there
+        assert await r.summary() == (Availability.READY, Residency.COLD, Operation.NONE)
+
+
 async def test_revisions_that_fail_together_do_not_come_back_together(tmp_path: Path) -> None:
     mem, disk, far = sim_tiers()
     many = [identity(number) for number in range(40)]

@@ -338,7 +338,8 @@ PLANTED: dict[str, tuple[Planted, ...]] = {
     "the same is done again where something is hidden": _one(
         f"{HEADWAY}:Headway.look", "if again and not reached:", "if False:"
     ),
-    "the distance is that of one member": _one(f"{HEADWAY}:distance", "max(step.count, 1)", "1"),
+    "the distance is that of one member": _one(f"{HEADWAY}:distance", "max(step.count, 1)", "1")
+    + _one(f"{EXECUTOR}:Executor._ordered", "if spent_s <", "if True or spent_s <"),
     "two passes at once": _one(
         f"{RUNNER}:Runner._work",
         "outcome = await self._handle(key)",

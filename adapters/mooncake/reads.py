@@ -1,0 +1,108 @@
+"""Our own reading: the leases that it takes, its budget, and when it stands back.  Layer: a tier.
+
+Whoever reads an object holds Mooncake's lease on it, and on every object of its group.  So what is
+read only to be verified is read within a budget, and not at all in a group whose drop has waited
+for some leases' time: it is asked again when the drop has had its turn.  Invariant: no amount of
+verifying keeps a drop waiting for more than `READ_ON_LEASES` and one lease more.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weightctl.controller.ports import Busy
+
+if TYPE_CHECKING:
+    from weightctl.controller.core.observation import Member
+    from weightctl.controller.ports import Clock
+
+READ_ON_LEASES = 3
+"""So many leases long it is still verified in a group whose drop waits."""
+DROP_FORGOTTEN_S = 120.0
+"""A drop that was not asked for again for so long, after its lease, is not wanted any more."""
+NAP_S = 30.0
+"""The longest wait for the budget within one call; for more it is Busy."""
+_LEASES_KEPT = 100_000
+_GROUPS_KEPT = 10_000
+
+
+class Reads:
+    """What this process reads of one cluster, and may read; used on the loop."""
+
+    def __init__(self, clock: Clock, lease_ttl_s: float, verify_bytes_per_s: int) -> None:
+        self._clock = clock
+        self._ttl_s = lease_ttl_s
+        self._rate = verify_bytes_per_s
+        self._leases: dict[str, int] = {}
+        self._waiting: dict[str, tuple[float, float]] = {}
+        """By group whose drop waits for a lease: since when, and when it was last asked for."""
+        self._free_at_s = clock.monotonic_s()
+        """When the budget allows the next object."""
+        self.count = 0
+        """Reads of objects, each of which took a lease."""
+        self.verified_bytes = 0
+        self.put_off = 0
+        """Objects that were not verified when it was asked for."""
+
+    # --- leases that were taken ---
+
+    def note(self, key: str) -> None:
+        """This process has just read the object."""
+        self.count += 1
+        if len(self._leases) >= _LEASES_KEPT:
+            now_ms = self._clock.wall_ms()
+            self._leases = {k: until for k, until in self._leases.items() if until > now_ms}
+        self._leases[key] = self.lease_end_ms()
+
+    def lease_end_ms(self) -> int:
+        """When a lease that is taken now runs out."""
+        return self._clock.wall_ms() + int(self._ttl_s * 1000) + 1
+
+    def leased_until_ms(self, key: str) -> int | None:
+        """When the lease that this process took on an object runs out; None when it did."""
+        until = self._leases.get(key)
+        return until if until is not None and until > self._clock.wall_ms() else None
+
+    # --- drops that wait for leases ---
+
+    def drop_waits(self, group_id: str) -> None:
+        """Something of the group was to be dropped, and is leased."""
+        now_s = self._clock.monotonic_s()
+        since_s, asked_s = self._waiting.pop(group_id, (now_s, now_s))
+        if now_s - asked_s > self._ttl_s + DROP_FORGOTTEN_S:
+            since_s = now_s
+        if len(self._waiting) >= _GROUPS_KEPT:
+            del self._waiting[next(iter(self._waiting))]
+        self._waiting[group_id] = (since_s, now_s)
+
+    def drop_went(self, group_id: str) -> None:
+        """Nothing of what was to be dropped is leased any more."""
+        self._waiting.pop(group_id, None)
+
+    # --- verifying ---
+
+    async def may_verify(self, member: Member) -> Busy | None:
+        """Wait a little for the budget; Busy when the object is not to be read now."""
+        if self._stands_back(member.group_id):
+            self.put_off += 1
+            detail = "a drop in its group waits for leases: it is verified after that"
+            return Busy(until_ms=self.lease_end_ms(), detail=detail)
+        wait_s = max(self._free_at_s - self._clock.monotonic_s(), 0.0)
+        if wait_s > NAP_S:
+            self.put_off += 1
+            detail = f"verify_bytes_per_s allows it in {wait_s:.0f} s"
+            return Busy(until_ms=self._clock.wall_ms() + int(wait_s * 1000), detail=detail)
+        self._free_at_s = self._clock.monotonic_s() + wait_s + member.size_bytes / self._rate
+        self.verified_bytes += member.size_bytes
+        await self._clock.sleep(wait_s)
+        return None
+
+    def _stands_back(self, group_id: str) -> bool:
+        if group_id not in self._waiting:
+            return False
+        now_s = self._clock.monotonic_s()
+        since_s, asked_s = self._waiting[group_id]
+        if now_s - asked_s > self._ttl_s + DROP_FORGOTTEN_S:
+            del self._waiting[group_id]
+            return False
+        return now_s - since_s >= READ_ON_LEASES * self._ttl_s
