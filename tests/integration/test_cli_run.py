@@ -13,7 +13,7 @@ import pytest
 from tests.support.cli import FOUR_TIERS, IDENTITY, PATIENCE_S, Cli
 from weightctl.controller.api import wire
 
-WAITING = ("evict", IDENTITY, "--wait", "--timeout", "1m")
+WAITING = ("evict", IDENTITY, "--wait", "--timeout", "3m")
 PAUSED = "[policy]\npaused = true\n"
 
 

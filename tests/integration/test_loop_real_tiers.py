@@ -70,7 +70,7 @@ class Real:
         )
 
     async def converged(self) -> tuple[Availability, Residency, Operation]:
-        with anyio.fail_after(30):
+        with anyio.fail_after(240):
             record = (await self.controller.wait_converged(IDENTITY)).record
         return record.availability, record.residency, record.operation
 

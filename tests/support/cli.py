@@ -26,7 +26,7 @@ IDENTITY = "prod/model/v1@1"
 WEIGHTCTL = (sys.executable, "-m", "weightctl.controller.cli.main")
 INTERRUPTIBLE = ("env", "--default-signal=INT")
 """What a shell starts in the background ignores SIGINT, and so would all its children."""
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 
 TWO_TIERS = ("memory", "local_disk")
 FOUR_TIERS = (*TWO_TIERS, "dfs", "nof")

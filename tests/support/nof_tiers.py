@@ -29,7 +29,7 @@ async def away(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
 
 async def until(tier: NofTier, key: str, state: MemberState) -> None:
     """Observe until the key has that state: worker processes come and go in their own time."""
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         while await states(tier, key) != [state]:
             await anyio.lowlevel.checkpoint()
 

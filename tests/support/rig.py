@@ -52,6 +52,7 @@ async def rig(
     *,
     payload_bytes: int = 2000,
     workers: int = 2,
+    observe_deadline_s: float = 30.0,
     limits: Mapping[str, Limiter] | None = None,
 ) -> AsyncIterator[Rig]:
     """Open everything in `folder`; the model is not imported yet."""
@@ -65,7 +66,11 @@ async def rig(
             [hot, cold],
             clock=clock,
             entropy=entropy,
-            options=WeightStoreOptions(payload_bytes=payload_bytes, workers=workers),
+            options=WeightStoreOptions(
+                payload_bytes=payload_bytes,
+                workers=workers,
+                observe_deadline_s=observe_deadline_s,
+            ),
             limits=limits,
         )
         yield Rig(store, hot, cold, weights, clock, folder, model, source)

@@ -99,6 +99,6 @@ async def moving(clock: VirtualClock) -> AsyncIterator[None]:
 
 
 async def eventually(check: Callable[[], Awaitable[bool]]) -> None:
-    with anyio.fail_after(20):
+    with anyio.fail_after(240):
         while not await check():  # noqa: ASYNC110 - what is waited for is real and says nothing
             await asyncio.sleep(0.001)

@@ -75,7 +75,7 @@ async def test_a_task_that_it_has_begun_is_ended_too(ended: Ended) -> None:
 
     with watching(ended):
         await driven(owner, begin())
-        with anyio.fail_after(60):
+        with anyio.fail_after(240):
             await asyncio.wait(tasks)
     assert isinstance(tasks[0].exception(), HeldUpError)
     assert len(owner.places) == 1

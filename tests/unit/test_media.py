@@ -17,7 +17,7 @@ from weightctl.controller.telemetry.metrics import LoopMetrics
 
 GOOD = MediumReport(state="leader a:1 serves", numbers={"serving": 1, "calls": 7.0})
 SOON_S = 0.05
-PATIENCE_S = 30.0
+PATIENCE_S = 240.0
 
 
 class Telling(ReferenceTier):

@@ -301,8 +301,10 @@ async def test_a_worker_killed_amid_a_store_costs_that_store_and_nothing_else(
 async def test_an_index_worker_that_stops_is_unknown_within_the_deadline_and_replaced(
     tmp_path: Path,
 ) -> None:
-    async with nof(tmp_path, deadline_s=2.0) as tier:
+    async with nof(tmp_path) as tier:
         await _store(tier, "k", b"one")
+    async with nof(tmp_path, deadline_s=1.0) as tier:
+        await until(tier, "k", COMPLETE)
         (pid,) = tier._index.pids
         os.kill(pid, signal.SIGSTOP)
         seen = await observe(tier, "k")
@@ -310,6 +312,7 @@ async def test_an_index_worker_that_stops_is_unknown_within_the_deadline_and_rep
         assert seen.epoch == ""
         assert "no answer" in seen.problem
         await until(tier, "k", COMPLETE)
+    async with nof(tmp_path) as tier:
         assert await _read(tier, "k", b"one") == b"one"
 
 

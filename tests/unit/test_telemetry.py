@@ -5,7 +5,6 @@ import logging
 import subprocess
 import sys
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -68,7 +67,7 @@ class Collector(MetricExporter):
 
     def export(self, metrics_data: MetricsData, *_: Any, **__: Any) -> MetricExportResult:
         if self.hangs:
-            self.release.wait(30)
+            self.release.wait()
         self.got.append(metrics_data)
         return MetricExportResult.SUCCESS
 
@@ -77,7 +76,7 @@ class Collector(MetricExporter):
 
     def shutdown(self, timeout_millis: float = 0, **_: Any) -> None:
         if self.hangs:
-            self.release.wait(30)
+            self.release.wait()
 
 
 async def test_what_was_counted_is_exported_at_the_end() -> None:
@@ -100,11 +99,9 @@ async def test_what_was_counted_is_exported_at_the_end() -> None:
 
 async def test_a_collector_that_hangs_does_not_hold_the_shutdown() -> None:
     collector = Collector(hangs=True)
-    started_s = time.monotonic()
     async with exporting(LoopMetrics(()).samples, collector, interval_s=60, flush_s=0.2):
         pass
-    assert time.monotonic() - started_s < 10
-    collector.release.set()
+    collector.release.set()  # only now: whoever waits for it would not come here
 
 
 def test_the_sdk_is_not_imported_by_the_loop() -> None:

@@ -60,7 +60,7 @@ class LocalS3:
 
     def ask(self, method: str, path: str) -> str:
         """One request; the answer's body."""
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=240)
         try:
             connection.request(method, path, body=b"" if method == "PUT" else None)
             answer = connection.getresponse()
@@ -98,7 +98,7 @@ class BucketHarness(TierHarness):
             "bucket": self.bucket,
             "prefix": PREFIX,
             "endpoint": server.endpoint,
-            "deadline_s": 20,
+            "deadline_s": 120,
             "retries": 1,
         }
         server.ask("PUT", f"/{self.bucket}")

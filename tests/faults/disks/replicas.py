@@ -161,7 +161,7 @@ class Life:
     def __init__(
         self, kind: Kind, folder: Path, note: Note, *, lift: Lift = _no_fault, seed: int = 0
     ) -> None:
-        self._kind, self._folder, self._note, self._lift = kind, folder, note, lift
+        self.kind, self._folder, self._note, self._lift = kind, folder, note, lift
         self._seed = seed
         self.facts: list[Fact] = []
         self._term = 0
@@ -222,7 +222,7 @@ class Life:
         """A fresh tier; None where it cannot be entered now."""
         self._seed += 1
         self._term += 1
-        tier = self._kind.tier(self._folder, self._seed)
+        tier = self.kind.tier(self._folder, self._seed)
         try:
             await tier.__aenter__()
         except ConfigError as error:

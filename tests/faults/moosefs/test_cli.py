@@ -16,7 +16,7 @@ from tests.support.cli import IDENTITY, PATIENCE_S, Cli
 from weightctl.controller.store.lock import holder_of
 
 NEAR = "prod/near/v1@1"
-WAITING = ("--wait", "--timeout", "50s")
+WAITING = ("--wait", "--timeout", "200s")
 TIERS = """
 [observer]
 deadline_s = 1

@@ -15,6 +15,7 @@ import anyio
 from tests.faults.moosefs.lab import CHUNKSERVER, CLIENT, MASTER, Lab
 from tests.faults.moosefs.torture import times
 from tests.faults.moosefs.world import FAR, NEAR, World, world
+from tests.support.agility import agile
 from tests.support.dfs_tiers import away
 
 HURT_S = 3.0
@@ -60,7 +61,7 @@ async def suffer(lab: Lab, w: World, fault: Fault) -> str:
     hurt_s = time.monotonic()
     await away(fault.hurt, lab)
     try:
-        with w.agile():
+        async with agile(1 / 50):
             await anyio.sleep(HURT_S)
             await w.come_further(NEAR, 2)
     finally:

@@ -5,11 +5,9 @@ of its own who imports, loads, evicts, rehydrates and, if far, deletes it, again
 compares every byte; what fails is tried again, as a person would.
 """
 
-import asyncio
-import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
@@ -36,8 +34,7 @@ from weightctl.controller.store.store import WeightMetadataStore
 from weightctl.controller.weightstore.facade import WeightStore
 from weightctl.controller.weightstore.options import WeightStoreOptions
 
-PATIENCE_S = 120.0
-TURN_S = 0.005
+PATIENCE_S = 400.0
 BREATH_S = 0.1
 """Between two cycles, so that a slow machine is not kept from everything else."""
 NEAR, FAR = ("mem", "disk"), ("mem", "far")
@@ -153,7 +150,6 @@ class World:
     controller: Controller
     users: list[User] = field(default_factory=list)
     resting: bool = False
-    turns: int = 0
     degraded: list[Identity] = field(default_factory=list)
     """Revisions that were published as DEGRADED; nothing is ever lost here, so there are none."""
     _progress: anyio.Event = field(default_factory=anyio.Event)
@@ -195,19 +191,6 @@ class World:
             lines += [f"  {explained.record}", f"  {explained.plan.verdict} {explained.plan.waits}"]
             lines += [f"  {explained.conditions} {explained.failures}"]
         return "\n".join(lines)
-
-    @contextmanager
-    def agile(self) -> Iterator[None]:
-        """The loop comes around meanwhile, at least a fiftieth as often as one that is idle."""
-        turns, began_s = self.turns, time.monotonic()
-        yield
-        due = (time.monotonic() - began_s) / TURN_S
-        assert (self.turns - turns) * 50 > due, f"{self.turns - turns} of {due:.0f} turns"
-
-    async def count_turns(self) -> None:
-        while True:
-            await asyncio.sleep(TURN_S)
-            self.turns += 1
 
     def note(self, of: Identity) -> None:
         for record in self.store.records():
@@ -272,11 +255,9 @@ async def world(folder: Path, root: Path, *, near: int, far: int) -> AsyncIterat
                 source = folder / f"model-{number}.safetensors"
                 await to_thread.run_sync(write_model, source, model)
                 made.users.append(User(made, number, NEAR if number < near else FAR, model, source))
-            async with anyio.create_task_group() as tasks, anyio.create_task_group() as users:
-                tasks.start_soon(made.count_turns)
+            async with anyio.create_task_group() as users:
                 for user in made.users:
                     users.start_soon(user.work)
                 yield made
                 made.resting = True
-                tasks.cancel_scope.cancel()
             unsubscribe()

@@ -17,7 +17,7 @@ from weightctl.controller.api import client
 from weightctl.controller.api.client import RemoteError
 from weightctl.controller.errors import UnknownOutcomeError
 
-PATIENCE_S = 120.0
+PATIENCE_S = 400.0
 READY = ": ready\n"
 FOUR = ("memory", "local_disk", "dfs", "nof")
 OVER_DFS = ("memory", "dfs")

@@ -9,7 +9,7 @@ import pytest
 
 from tests.faults.processes.courses import COURSES
 from tests.faults.processes.ledger import check_readable
-from tests.faults.processes.rounds import Rounds
+from tests.faults.processes.rounds import PASSING, Rounds
 from tests.faults.processes.sidecar import Asking, Sidecar, sidecar
 from weightctl.controller.api.client import RemoteError
 from weightctl.controller.store.lock import LOCK_NAME, holder_of
@@ -21,15 +21,23 @@ SHORT_MS = 500
 
 
 def stopped_in(one: Sidecar, point: str, verb: str, **params: object) -> Asking:
-    """Ask, and wait until the process has stopped itself at the failpoint."""
-    one.arm(f"{point}=stop")
-    asking = Asking(one, verb, params)
-    asking.start()
+    """Ask until the process has stopped itself at the failpoint: a short lease may end before."""
     assert one.child is not None
     stat = Path(f"/proc/{one.child.pid}/stat")
-    one.wait(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", f"stop at {point}")
-    one.disarm()
-    return asking
+
+    def stopped() -> bool:
+        return stat.read_text().rpartition(")")[2].split()[0] == "T"
+
+    while True:
+        one.arm(f"{point}=stop")
+        asking = Asking(one, verb, params)
+        asking.start()
+        one.wait(lambda asked=asking: stopped() or not asked.is_alive(), f"stop at {point}")
+        one.disarm()
+        if stopped():
+            return asking
+        assert asking.refusal is not None
+        assert asking.refusal.code in PASSING
 
 
 @pytest.mark.parametrize(

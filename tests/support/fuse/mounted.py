@@ -23,7 +23,7 @@ from tests.support.fuse.faults import Fault
 from tests.support.mounts import require_mounts, unmount
 
 ROOT = Path(__file__).parents[3]
-_PATIENCE_S = 60.0
+_PATIENCE_S = 240.0
 
 
 class Lab:
