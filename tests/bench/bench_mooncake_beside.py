@@ -1,50 +1,50 @@
 """What a sidecar costs those who use the same Mooncake, and what it costs while idle.
 
 One `weightctl run` over many revisions. A cache of others (puts that exceed the memory, gets) runs
-in short slices, in turn with the sidecar running and stopped by SIGSTOP, so that the machine's
-other load falls on both. Afterwards every managed member is looked for. The proof that looking
-keeps nothing alive: the cache's own keys are looked at all the time while they are evicted.
+in short slices, without the sidecar, twice with it, and without it again: it and its clients are
+stopped by SIGSTOP meanwhile, so that whatever else the machine does falls on both. Told are the
+median of those rounds' ratios with the range in which it lies with 95 %, and CPU, which the
+machine's load changes less: the Master's for each call, and all of the sidecar's. Afterwards every
+managed member is looked for.
+
+`python -m tests.bench.bench_mooncake_beside 1800` watches the memory for half an hour.
 """
 
 import asyncio
 import contextlib
-import hashlib
 import json
 import os
+import random
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
-from anyio import to_thread
 
 from tests.bench.report import row
 from tests.support.cli import Cli
 from tests.support.models import random_tensors, write_model
-from tests.support.mooncake_harness import connection_options
 from tests.support.mooncake_lab import LEASE_TTL_S, Cluster, cluster
 from tests.support.mooncake_sidecar import sidecar
-from weightctl.adapters.conformance.suite.material import context
-from weightctl.adapters.mooncake.connection import shared
 from weightctl.adapters.mooncake.lab import why_not
-from weightctl.adapters.mooncake.options import MooncakeOptions
-from weightctl.adapters.mooncake.tier import MooncakeTier
 from weightctl.controller.core.identity import Identity
-from weightctl.controller.core.observation import Members, MemberState
 
 REVISIONS = 1000
 IMPORTERS = 32
-SLICES = 40
-SLICE_S = 1.0
-IDLE_S = 30.0
-LOOKED_AT = 40
+ROUNDS = 80
+SLICE_S = 0.25
+DRAWS = 2000
+IDLE_S = 60.0
+SETTLE_TRIES, QUIET_S = 60, 0.05
 VALUE_BYTES = 256 << 10
+_SCHEDULED = 2  # of a process's clocks, see clock_getcpuclockid(3): the time that it has run
 CONFIG = """
 [mooncake]
 admin = "{admin}"
@@ -131,100 +131,129 @@ async def fill(real: Cluster, folder: Path) -> list[str]:
     return keys
 
 
-def used(pid: int) -> tuple[float, int]:
-    """(seconds of CPU, resident bytes) of a process."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    ticks = int(fields[11]) + int(fields[12])
-    resident = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return ticks / os.sysconf("SC_CLK_TCK"), resident * os.sysconf("SC_PAGE_SIZE")
+def resident_bytes(pid: int) -> int:
+    """Memory of a process."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def idle(names: dict[str, int]) -> None:
-    """Rows of what processes use while nothing is to be done."""
-    before = {name: used(pid)[0] for name, pid in names.items()}
-    time.sleep(IDLE_S)
+def settle(pid: int) -> None:
+    """Wait until a process has done what there was to do at its start."""
+    for _ in range(SETTLE_TRIES):
+        spent_s = cpu_s([pid])
+        time.sleep(1.0)
+        if cpu_s([pid]) - spent_s < QUIET_S:
+            return
+
+
+def idle(seconds: float, names: dict[str, int], before: dict[str, str]) -> None:
+    """Rows of what processes use while nothing is to be done, beside what they used before.
+
+    Of the window's two halves the second one tells what goes on growing.
+    """
+    spent_s = {name: cpu_s([pid]) for name, pid in names.items()}
+    resident = {name: [resident_bytes(pid)] for name, pid in names.items()}
+    for _ in range(2):
+        time.sleep(seconds / 2)
+        for name, pid in names.items():
+            resident[name].append(resident_bytes(pid))
     for name, pid in names.items():
-        cpu_s, resident = used(pid)
+        first, middle, last = resident[name]
         row(
-            f"Mooncake: {name}, idle with {REVISIONS} revisions",
-            f"{resident / 1e6:.0f} MB, {(cpu_s - before[name]) / IDLE_S * 100:.2f} % of a core",
+            f"Mooncake: {name}, idle with {REVISIONS:,} revisions for {seconds:.0f} s",
+            f"{last / 1e6:.1f} MB ({(middle - first) / 1e3:+.0f} kB, then"
+            f" {(last - middle) / 1e3:+.0f} kB: {(last - middle) * 7200 / seconds / 1e6:+.1f} MB"
+            f" an hour), {(cpu_s([pid]) - spent_s[name]) / seconds * 100:.2f} % of a core",
+            before[name],
         )
 
 
+def family(pid: int) -> list[int]:
+    """A process and those that it has started."""
+    found = [pid]
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            found += family(int(child))
+    return found
+
+
+def cpu_s(pids: Sequence[int]) -> float:
+    """Seconds of CPU of processes, also of their threads that have ended; exact, unlike ticks."""
+    return sum(time.clock_gettime(~pid << 3 | _SCHEDULED) for pid in pids)
+
+
 @contextlib.contextmanager
-def stopped(pid: int) -> Iterator[None]:
-    """The process does nothing for the length of the block."""
-    os.kill(pid, signal.SIGSTOP)
+def stopped(pids: Sequence[int]) -> Iterator[None]:
+    """The processes do nothing for the length of the block."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
     try:
         yield
     finally:
-        os.kill(pid, signal.SIGCONT)
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
 
 
-def paired(cache: Cache, pid: int) -> None:
-    """The row of a cache's calls a second, with the sidecar and without, in turn."""
+@dataclass(slots=True)
+class Slices:
+    """What the slices with, or without, the sidecar have come to."""
+
+    calls: int = 0
+    master_s: float = 0.0
+    ours_s: float = 0.0
+
+    @property
+    def master_us(self) -> float:
+        """Microseconds of the Master's CPU for each call."""
+        return self.master_s / self.calls * 1e6
+
+
+def paired(cache: Cache, ours: Sequence[int], master: int) -> None:
+    """The rows of a cache's calls a second, with the sidecar and without, in turn."""
     cache.run(5.0)  # the memory is full now
-    calls = {True: 0, False: 0}
-    for number in range(SLICES):
-        for stop in (number % 2 == 0, number % 2 == 1):
-            with stopped(pid) if stop else contextlib.nullcontext():
-                calls[stop] += cache.run(SLICE_S)
+    sums = {True: Slices(), False: Slices()}
+    ratios = []
+    for _ in range(ROUNDS):
+        calls = {True: 0, False: 0}
+        for stop in (True, False, False, True):
+            before = cpu_s([master]), cpu_s(ours)
+            with stopped(ours) if stop else contextlib.nullcontext():
+                done = cache.run(SLICE_S)
+            calls[stop] += done
+            sums[stop].calls += done
+            sums[stop].master_s += cpu_s([master]) - before[0]
+            sums[stop].ours_s += cpu_s(ours) - before[1]
+        ratios.append(calls[False] / calls[True])
+    low, high = median_range(ratios)
+    beside, alone = sums[False], sums[True]
+    seconds = 2 * ROUNDS * SLICE_S
     row(
-        f"Mooncake: a cache under pressure beside it, {SLICES} pairs of {SLICE_S:g} s",
-        f"{calls[False] / SLICES / SLICE_S:.0f} calls/s",
-        f"without it {calls[True] / SLICES / SLICE_S:.0f} calls/s",
-        f"{calls[False] / calls[True]:.3f}x",
+        f"Mooncake: a cache under pressure beside it, {ROUNDS} rounds of 4 x {SLICE_S:g} s",
+        f"{beside.calls / seconds:.0f} calls/s",
+        f"without it {alone.calls / seconds:.0f} calls/s",
+        f"{statistics.median(ratios):.3f}x ({low:.3f} to {high:.3f})",
         "0.95x",
     )
-
-
-def others(keys: list[str]) -> Members:
-    """The cache's objects under these keys."""
-    return Members(
-        group_id="weight:others",
-        keys=keys,
-        sizes_bytes=array("Q", [VALUE_BYTES]) * len(keys),
-        sha256=hashlib.sha256().digest() * len(keys),
-        data_types=b"\0" * len(keys),
-    )
-
-
-async def looked_at(real: Cluster, cache: Cache, folder: Path) -> None:
-    """The row of a cache's keys that are evicted while they are looked at without a pause."""
-    options = connection_options(real)
-    tier = MooncakeTier(
-        "memory",
-        MooncakeOptions(kind="mooncake-memory", connection=options),
-        shared(options, context(folder / "looking")),
-    )
-    async with tier:
-        while not (await tier.observe(others([]))).epoch:  # its marker needs room, too
-            await to_thread.run_sync(cache.run, 0.2)
-        keys = [key for key in real.get("/get_all_keys").split() if key.startswith("kv-")]
-        table = others(sorted(keys)[-LOOKED_AT:])  # the newest, which are in memory
-        first = await tier.observe(table)
-        looks, ended = 0, anyio.Event()
-
-        async def look() -> None:
-            nonlocal looks
-            while not ended.is_set():
-                await tier.observe(table)
-                looks += 1
-
-        async with anyio.create_task_group() as group:
-            group.start_soon(look)
-            await to_thread.run_sync(cache.run, 10.0)
-            ended.set()
-        last = await tier.observe(table)
-    held = first.states.count(MemberState.COMPLETE)
-    left = last.states.count(MemberState.COMPLETE)
     row(
-        "Mooncake: others' keys in memory, looked at without a pause for 10 s under pressure",
-        f"{left} of {held} left after {looks} looks",
-        "",
-        "",
-        "evicted as if nobody looked",
+        "Mooncake: CPU of the Master for each of these calls",
+        f"{beside.master_us:.1f} us",
+        f"without it {alone.master_us:.1f} us",
+        f"{beside.master_us / alone.master_us:.3f}x",
+        "1.05x",
     )
+    row(
+        "Mooncake: CPU of weightctl and its clients meanwhile",
+        f"{beside.ours_s / seconds * 100:.2f} % of a core",
+        "",
+        "",
+        "",
+    )
+
+
+def median_range(ratios: Sequence[float]) -> tuple[float, float]:
+    """Between what the median lies with 95 %: the same drawn anew from them, many times."""
+    draw = random.Random(1)
+    medians = sorted(statistics.median(draw.choices(ratios, k=len(ratios))) for _ in range(DRAWS))
+    return medians[DRAWS // 40], medians[-1 - DRAWS // 40]
 
 
 def main() -> None:
@@ -234,17 +263,24 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="weightctl-bench-") as name:
         folder = Path(name)
         with cluster(folder, "--client_ttl=60", segment_mib=64) as real:
+            assert real.process is not None
+            master = real.process.pid
+            empty = f"empty {resident_bytes(master) / 1e6:.1f} MB"
             keys = asyncio.run(fill(real, folder))
             section = CONFIG.format(admin=real.admin, master=real.master, lease_ttl_s=LEASE_TTL_S)
             cli = Cli(folder, (), extra=section)
             shutil.copytree(folder / "tiers", cli.state_dir / "tiers", dirs_exist_ok=True)
             with cli.running() as child:
-                assert real.process is not None
-                idle({"weightctl run": child.pid, "the Master": real.process.pid})
+                started = f"just started {resident_bytes(child.pid) / 1e6:.1f} MB"
+                settle(child.pid)
+                idle(
+                    float(sys.argv[1]) if sys.argv[1:] else IDLE_S,
+                    {"weightctl run": child.pid, "the Master": master},
+                    {"weightctl run": started, "the Master": empty},
+                )
                 cache = Cache(real)
                 try:
-                    paired(cache, child.pid)
-                    asyncio.run(looked_at(real, cache, folder))
+                    paired(cache, family(child.pid), master)
                 finally:
                     cache.close()
             gone = [key for key in keys if not real.entry(key)["values"]]
