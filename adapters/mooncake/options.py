@@ -25,10 +25,12 @@ ADMIN_PORT = 9003
 _PORT_MAX = 65_535
 _ETCD = "etcd://"
 _CLUSTER = re.compile(r"[A-Za-z0-9_\-]{1,64}")
+_FORCE = "force_leased"
+"""What operators will look for; see `_no_force`."""
 _OPTIONS = (
     "admin", "admin_port", "master", "cluster", "metadata", "protocol", "devices", "hostname",
     "segments", "deadline_s", "transfer_s", "lease_ttl_s", "patience_s", "appear_s",
-    "parking_bytes", "verify_bytes_per_s", "capacity_bytes", ADOPT,
+    "parking_bytes", "verify_bytes_per_s", "capacity_bytes", ADOPT, _FORCE,
 )  # fmt: skip
 
 
@@ -82,6 +84,8 @@ class MooncakeOptions:
 def parse(name: str, kind: str, options: Mapping[str, object]) -> MooncakeOptions:
     """Check the options of the tier `name`.  Raises ConfigError."""
     given = TierOptions(name, options, _OPTIONS)
+    if given.flag(_FORCE):
+        raise _no_force(name)
     cluster = given.text("cluster", "mooncake")
     if not _CLUSTER.fullmatch(cluster):
         raise _refused(name, "cluster", f"{cluster!r} is not a plain word")
@@ -148,6 +152,21 @@ def _rate(name: str, given: TierOptions) -> int:
         why = f"{rate} is less than {RATE_MIN}: what takes longer than its deadline is no answer"
         raise _refused(name, "verify_bytes_per_s", why)
     return rate
+
+
+def _no_force(name: str) -> ConfigError:
+    """No switch for it, however guarded: the client library has no way that spares readers.
+
+    `tests/contract/test_mooncake_force.py` shows what it does, and fails when that has changed.
+    """
+    return ConfigError(
+        f"tier {name!r}: option {_FORCE!r} cannot be used",
+        "MissingCapability: when this Mooncake release removes a leased object by force, it gives"
+        " its memory away at once, and a reader that holds the lease is told that its read has"
+        " succeeded with the bytes of another object",
+        "leave it out: a deletion waits for the leases and goes on by itself; stop the readers to"
+        " end it sooner",
+    )
 
 
 def _split(text: str) -> tuple[str, ...]:

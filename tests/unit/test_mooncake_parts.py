@@ -98,6 +98,8 @@ def test_queries_are_strictly_encoded() -> None:
         ("mooncake-local-disk", {}, "does not tell how large"),
         ("mooncake-memory", {"cluster": "a b"}, "plain word"),
         ("mooncake-memory", {"lease_ttl": 5}, "lease_ttl_s"),
+        ("mooncake-memory", {"force_leased": True}, "MissingCapability: .* another object"),
+        ("mooncake-memory", {"force_leased": "yes"}, "neither true nor false"),
     ],
 )
 def test_options_that_cannot_be_used_are_refused_with_the_reason(
