@@ -1,28 +1,35 @@
 """Hosts and Masters that die in the middle, come back early, late, or with what was removed."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import anyio
 import pytest
 from anyio import to_thread
 
 from tests.support.models import random_tensors, write_model
 from tests.support.mooncake_lab import Cluster, cluster, needs_wheel, until
-from tests.support.mooncake_sidecar import Sidecar, sidecar
+from tests.support.mooncake_sidecar import WAIT_S, Sidecar, sidecar
 from tests.support.rig import IDENTITY, contents
 from weightctl.controller.api.app import StoreRecords
 from weightctl.controller.api.orphans import orphan_list
 from weightctl.controller.api.planning import Planning
 from weightctl.controller.clock import SystemClock
 from weightctl.controller.core.identity import payload_group_id
+from weightctl.controller.core.observation import MemberState
 from weightctl.controller.core.policy import Policy
 from weightctl.controller.core.records import Availability, Residency
+from weightctl.controller.errors import CapacityError, TransientError, UnknownOutcomeError
+from weightctl.controller.weightstore.options import Progress, ProgressCallback
 
 pytestmark = needs_wheel
 
 READY, DEGRADED, DELETED = Availability.READY, Availability.DEGRADED, Availability.DELETED
-HOT, COLD, ABSENT = Residency.HOT, Residency.COLD, Residency.ABSENT
+HOT, COLD, ABSENT, MIXED = Residency.HOT, Residency.COLD, Residency.ABSENT, Residency.MIXED
+Noticed = Callable[[], Awaitable[None]]
+Kills = Callable[[Cluster, Noticed], Awaitable[None]]
 MODEL = random_tensors(rows=12_000)  # several payload objects
 CLIENT_TTL_S = 10
 """After which a host is dead: longer than a busy machine holds one up that is alive."""
@@ -53,6 +60,26 @@ def patient(tmp_path: Path) -> Iterator[Cluster]:
         yield made
 
 
+@pytest.fixture
+def three(tmp_path: Path) -> Iterator[Cluster]:
+    folder = tmp_path / "cluster"
+    folder.mkdir()
+    with cluster(folder, f"--client_ttl={CLIENT_TTL_S}", hosts=3) as made:
+        yield made
+
+
+async def orphans(beside: Sidecar) -> list[tuple[str, str]]:
+    """(group, reason) of everything that nobody owns."""
+    planning = Planning(
+        records=StoreRecords(beside.store),
+        tiers=(beside.memory, beside.disk),
+        policy=Policy(),
+        clock=SystemClock(),
+    )
+    rows = (await orphan_list(planning))["items"]
+    return [(row["payloadGroupId"], row["why"].partition(":")[0]) for row in rows]
+
+
 def forgotten(real: Cluster) -> None:
     until(
         "the host is forgotten",
@@ -65,9 +92,50 @@ async def whole(beside: Sidecar) -> None:
     assert contents(loaded.tensors) == MODEL
 
 
+# --- a death in an operation ---
+
+
+async def kills_master(real: Cluster, noticed: Noticed) -> None:
+    await to_thread.run_sync(real.stop_master)
+    await noticed()
+    await to_thread.run_sync(real.start_master)
+
+
+async def kills_host(real: Cluster, _: Noticed) -> None:
+    await to_thread.run_sync(real.hosts[0].kill)
+    await to_thread.run_sync(forgotten, real)
+    await to_thread.run_sync(real.hosts[0].start)
+
+
+@pytest.mark.parametrize("kills", [kills_master, kills_host])
+async def test_an_import_in_which_it_dies_ends_with_the_same_command(
+    lone: Cluster, tmp_path: Path, source: Path, kills: Kills
+) -> None:
+    async with sidecar(lone, tmp_path) as beside, anyio.create_task_group() as tasks:
+        under_way, refused, over = anyio.Event(), anyio.Event(), anyio.Event()
+
+        def told(progress: Progress) -> None:
+            if progress.stage == "store" and progress.done_bytes:
+                under_way.set()
+
+        async def kill() -> None:
+            await under_way.wait()
+            await kills(lone, refused.wait)
+            over.set()
+
+        tasks.start_soon(kill)
+        await imported(beside, source, told, refused)
+        refused.set()  # or it was too late for that
+        await over.wait()
+        await on_disk(beside)
+        await whole(beside)
+        assert (await beside.record()).availability is READY
+
+
+@pytest.mark.parametrize("kills", [kills_master, kills_host])
 @pytest.mark.parametrize("target", [COLD, HOT], ids=["evict", "rehydrate"])
-async def test_a_master_that_dies_in_an_operation_ends_it_when_it_is_back(
-    lone: Cluster, tmp_path: Path, source: Path, target: Residency
+async def test_an_operation_in_which_it_dies_ends_when_it_is_back(
+    lone: Cluster, tmp_path: Path, source: Path, target: Residency, kills: Kills
 ) -> None:
     async with sidecar(lone, tmp_path) as beside:
         await beside.weights.put(IDENTITY, source)
@@ -76,30 +144,83 @@ async def test_a_master_that_dies_in_an_operation_ends_it_when_it_is_back(
             await beside.start(COLD)
             await beside.becomes(READY, COLD)
         await beside.start(target)
-        await to_thread.run_sync(lone.stop_master)
-        await beside.soon(lambda: any(beside.controller.health().tiers.values()))
-        assert (await beside.record()).availability is READY, "no answer is no absence"
-        await to_thread.run_sync(lone.start_master)
+        await kills(lone, beside.misses)
         await beside.becomes(READY, target)
         await whole(beside)
 
 
-@pytest.mark.parametrize("target", [COLD, HOT], ids=["evict", "rehydrate"])
-async def test_a_host_that_dies_in_an_operation_ends_it_when_it_is_back(
-    lone: Cluster, tmp_path: Path, source: Path, target: Residency
+@pytest.mark.parametrize("kills", [kills_master, kills_host])
+async def test_a_deletion_in_which_it_dies_ends_and_what_comes_back_is_told(
+    lone: Cluster, tmp_path: Path, source: Path, kills: Kills
 ) -> None:
     async with sidecar(lone, tmp_path) as beside:
         await beside.weights.put(IDENTITY, source)
         await beside.becomes(READY, HOT)
-        if target is HOT:
-            await beside.start(COLD)
-            await beside.becomes(READY, COLD)
-        await beside.start(target)
-        await to_thread.run_sync(lone.hosts[0].kill)
-        await to_thread.run_sync(forgotten, lone)
-        await to_thread.run_sync(lone.hosts[0].start)
-        await beside.becomes(READY, target)
+        await beside.delete()
+        await kills(lone, beside.misses)
+        await beside.becomes(DELETED, ABSENT)
+        keys = (await to_thread.run_sync(lone.get, "/get_all_keys")).split()
+        left = any(key.startswith("weights/") for key in keys)
+        assert left <= bool(await orphans(beside))
+        assert (await beside.record()).availability is DELETED
+
+
+async def imported(
+    beside: Sidecar, source: Path, told: ProgressCallback, refused: anyio.Event
+) -> None:
+    """As a person does: the same command again while it says that this helps."""
+    with anyio.fail_after(WAIT_S):
+        while True:
+            with suppress(TransientError, UnknownOutcomeError, CapacityError):
+                await beside.weights.put(IDENTITY, source, progress=told)
+                return
+            refused.set()
+            await anyio.sleep(0.1)
+
+
+async def on_disk(beside: Sidecar) -> None:
+    """Until the hosts have told the Master of every member again."""
+    members = await beside.members()
+    with anyio.fail_after(WAIT_S):
+        while True:
+            if set((await beside.disk.observe(members)).states) == {MemberState.COMPLETE}:
+                return
+            await anyio.sleep(0.1)
+
+
+# --- hosts ---
+
+
+async def test_of_three_hosts_those_that_are_named_hold_it_and_one_is_lost_and_comes_back(
+    three: Cluster, tmp_path: Path, source: Path
+) -> None:
+    named, lost = three.hosts[:2], three.hosts[1]
+    async with sidecar(three, tmp_path, segments=tuple(host.name for host in named)) as beside:
+        await beside.weights.put(IDENTITY, source)
+        await beside.becomes(READY, HOT)
+        assert await places(beside, three) == {host.name for host in named}
+        await to_thread.run_sync(lost.kill)
+        await beside.becomes(DEGRADED, MIXED)
+        await to_thread.run_sync(lost.start)
+        await beside.becomes(READY, MIXED)
+        await beside.start(HOT)
+        await beside.becomes(READY, HOT)
+        assert await places(beside, three) <= {host.name for host in three.hosts}
         await whole(beside)
+    async with sidecar(three, tmp_path) as beside:  # another client, which moves all of them away
+        await beside.start(COLD)
+        await beside.becomes(READY, COLD)
+        assert not await places(beside, three)
+        await whole(beside)
+
+
+async def places(beside: Sidecar, real: Cluster) -> set[str]:
+    """Segments on which members lie in memory."""
+    segments = json.loads(await to_thread.run_sync(real.get, "/get_segments_detail"))["segments"]
+    names = {row["te_endpoint"]: row["segment_name"] for row in segments}
+    entries = [await to_thread.run_sync(real.entry, key) for key in (await beside.members()).keys]
+    found = [value for entry in entries for value in entry["values"] or ()]
+    return {names[value["transport_endpoint_"]] for value in found}
 
 
 async def test_a_host_back_within_its_time_is_lost_and_comes_back_with_its_next_start(
@@ -135,14 +256,5 @@ async def test_what_a_host_brings_back_after_a_deletion_is_told_and_not_taken_fo
             return "weights/" in lone.get("/get_all_keys")
 
         await to_thread.run_sync(until, "the removed keys come back", risen)
-        planning = Planning(
-            records=StoreRecords(beside.store),
-            tiers=(beside.memory, beside.disk),
-            policy=Policy(),
-            clock=SystemClock(),
-        )
-        rows = (await orphan_list(planning))["items"]
-        assert [(row["payloadGroupId"], row["why"].partition(":")[0]) for row in rows] == [
-            (payload_group_id(IDENTITY), "OwnerDeleted")
-        ]
+        assert await orphans(beside) == [(payload_group_id(IDENTITY), "OwnerDeleted")]
         assert (await beside.record()).availability is DELETED

@@ -7,15 +7,14 @@ only the media are others, so what is readable is asked of the Master.
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.faults.processes.courses import COURSES, Course, Life
+from tests.faults.processes.courses import COURSES, Life
 from tests.faults.processes.ledger import PUBLISHED, Ledger, check_tensors, identity_of
-from tests.faults.processes.rounds import PATIENCE_S, Point, Rounds
+from tests.faults.processes.rounds import Point, Rounds
 from tests.faults.processes.sidecar import PAYLOAD_BYTES, Sidecar
 from tests.support.mooncake_lab import (
     LEASE_TTL_S,
@@ -25,10 +24,8 @@ from tests.support.mooncake_lab import (
     cluster,
     needs_wheel,
 )
-from weightctl.controller.api.client import RemoteError
 from weightctl.controller.core.identity import manifest_key, parse_identity
 from weightctl.controller.core.records import Availability
-from weightctl.controller.errors import UnknownOutcomeError
 from weightctl.controller.store.lock import holder_of
 from weightctl.controller.store.oplog import verify_log
 from weightctl.controller.store.reading import StoredState, read_state
@@ -171,17 +168,6 @@ class MooncakeRounds(Rounds):
         for earlier in self._missing(before):
             self.lead(self._life, COURSES[earlier])
         return self._life
-
-    def lead(self, life: Life, course: Course) -> None:
-        """As ever, and again where it says so: what the dead had begun is Busy for a while."""
-        until = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                super().lead(life, course)
-                return
-            except RemoteError as refusal:
-                if refusal.reason != UnknownOutcomeError.reason or time.monotonic() > until:
-                    raise
 
     def _missing(self, before: Sequence[str]) -> list[str]:
         assert self._life is not None

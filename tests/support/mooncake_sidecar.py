@@ -1,6 +1,6 @@
 """Store, facade and loop beside a Mooncake cluster, in this process, for tests."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from weightctl.controller.core.records import (
     Residency,
     RevisionMetadata,
 )
+from weightctl.controller.errors import ErrorCode, WeightError
 from weightctl.controller.ports import Tier, TierContext, TierFactory
 from weightctl.controller.runtime.controller import Controller
 from weightctl.controller.runtime.settings import ResyncOptions, RuntimeSettings
@@ -54,19 +55,34 @@ class Sidecar:
 
     async def start(self, target: Residency) -> None:
         """Ask for a residency; the loop does the rest."""
-        record = await self.record()
-        await self.store.start_residency_operation(
-            identity=IDENTITY,
-            expected_metadata_generation=record.metadata_generation,
-            target_residency=target,
-            member_count=record.manifest.payload_count + 1,
-        )
+
+        async def ask(record: RevisionMetadata) -> None:
+            await self.store.start_residency_operation(
+                identity=IDENTITY,
+                expected_metadata_generation=record.metadata_generation,
+                target_residency=target,
+                member_count=record.manifest.payload_count + 1,
+            )
+
+        await self._of_the_present(ask)
 
     async def delete(self) -> None:
-        record = await self.record()
-        await self.store.delete_revision(
-            identity=IDENTITY, expected_metadata_generation=record.metadata_generation
-        )
+        async def ask(record: RevisionMetadata) -> None:
+            await self.store.delete_revision(
+                identity=IDENTITY, expected_metadata_generation=record.metadata_generation
+            )
+
+        await self._of_the_present(ask)
+
+    async def _of_the_present(self, ask: Callable[[RevisionMetadata], Awaitable[None]]) -> None:
+        """Ask with the record as it is; the loop may change it meanwhile."""
+        while True:
+            try:
+                await ask(await self.record())
+                return
+            except WeightError as error:
+                if error.code is not ErrorCode.STALE_GENERATION:
+                    raise
 
     async def soon(self, holds: Callable[[], bool]) -> None:
         """Wait until something holds."""
@@ -75,6 +91,10 @@ class Sidecar:
                 if holds():
                     return
                 await anyio.sleep(0.1)
+
+    async def misses(self) -> None:
+        """Wait until the loop says that a tier does not answer."""
+        await self.soon(lambda: any(self.controller.health().tiers.values()))
 
     async def becomes(
         self,
