@@ -22,6 +22,10 @@ DROP_FORGOTTEN_S = 120.0
 """A drop that was not asked for again for so long, after its lease, is not wanted any more."""
 NAP_S = 30.0
 """The longest wait for the budget within one call; for more it is Busy."""
+LATE_MS = 20
+"""A lease begins when the Master answers, which is a little after it was asked."""
+STEPS = 8
+"""So many times within a lease a group is looked at whose lease has not run out when it should."""
 _LEASES_KEPT = 100_000
 _GROUPS_KEPT = 10_000
 
@@ -33,7 +37,8 @@ class Reads:
         self._clock = clock
         self._ttl_s = lease_ttl_s
         self._rate = verify_bytes_per_s
-        self._leases: dict[str, int] = {}
+        self._leases: dict[str, tuple[int, int]] = {}
+        """By group: when its lease should run out, and when it has at the latest."""
         self._waiting: dict[str, tuple[float, float]] = {}
         """By group whose drop waits for a lease: since when, and when it was last asked for."""
         self._free_at_s = clock.monotonic_s()
@@ -46,22 +51,34 @@ class Reads:
 
     # --- leases that were taken ---
 
-    def note(self, key: str) -> None:
-        """This process has just read the object."""
+    def note(self, group_id: str) -> None:
+        """This process has just read an object of the group, which leases all of them.
+
+        The Master renews the lease of a group only when no more than half of it is left.
+        """
         self.count += 1
+        now_ms, end_ms = self._clock.wall_ms(), self.lease_end_ms()
         if len(self._leases) >= _LEASES_KEPT:
-            now_ms = self._clock.wall_ms()
-            self._leases = {k: until for k, until in self._leases.items() if until > now_ms}
-        self._leases[key] = self.lease_end_ms()
+            self._leases = {k: ends for k, ends in self._leases.items() if ends[1] > now_ms}
+        first_ms, _ = self._leases.get(group_id, (0, 0))
+        renewed = first_ms - now_ms <= self._ttl_s * 500
+        self._leases[group_id] = (end_ms if renewed else first_ms, end_ms)
 
     def lease_end_ms(self) -> int:
         """When a lease that is taken now runs out."""
         return self._clock.wall_ms() + int(self._ttl_s * 1000) + 1
 
-    def leased_until_ms(self, key: str) -> int | None:
-        """When the lease that this process took on an object runs out; None when it did."""
-        until = self._leases.get(key)
-        return until if until is not None and until > self._clock.wall_ms() else None
+    def leased_until_ms(self, group_id: str) -> int | None:
+        """When the lease that this process took on a group should have run out; None when it did.
+
+        It may still be leased then, at most until a full lease after the last read: a little later.
+        """
+        now_ms = self._clock.wall_ms()
+        first_ms, last_ms = self._leases.get(group_id, (0, 0))
+        for end_ms in (first_ms + LATE_MS, now_ms + int(self._ttl_s * 1000 / STEPS)):
+            if now_ms < end_ms and now_ms < last_ms:
+                return min(end_ms, last_ms)
+        return None
 
     # --- drops that wait for leases ---
 

@@ -122,7 +122,7 @@ async def _remove_whole(connection: Connection, batch: Sequence[DropItem], work:
             if code == 0:
                 work.outcomes[index] = Done(instance_id=batch[index].instance_id)
             else:
-                busy_ms = _busy_until_ms(connection, batch[index].member.key)
+                busy_ms = _busy_until_ms(connection, batch[index].member.group_id)
                 work.outcomes[index] = outcome_of_code(code, busy_until_ms=busy_ms)
         _note_waiting(connection, batch, left, work)
         leased = [
@@ -156,8 +156,8 @@ def _note_waiting(
         (connection.reads.drop_waits if leased else connection.reads.drop_went)(group_id)
 
 
-def _busy_until_ms(connection: Connection, key: str) -> int:
-    return connection.reads.leased_until_ms(key) or connection.reads.lease_end_ms()
+def _busy_until_ms(connection: Connection, group_id: str) -> int:
+    return connection.reads.leased_until_ms(group_id) or connection.reads.lease_end_ms()
 
 
 async def _patient(connection: Connection, until_s: float) -> bool:
@@ -235,7 +235,7 @@ async def _drop_ready(
                 work.outcomes[index] = Done(instance_id=batch[index].instance_id)
             else:
                 work.outcomes[index] = Busy(
-                    until_ms=_busy_until_ms(connection, member.key),
+                    until_ms=_busy_until_ms(connection, member.group_id),
                     detail="a reader holds a lease on it, or its offload has just read it",
                 )
         _note_waiting(connection, batch, owned, work)

@@ -195,7 +195,7 @@ class Storing:
         put_off = await self._connection.reads.may_verify(member)
         if put_off is not None:
             return put_off
-        got = await digest_of(self._connection, member.key, member.size_bytes, None)
+        got = await digest_of(self._connection, member, None)
         if got != member.sha256:
             return Conflict(detail="other content lies under its key")
         await self._record([member], owner="")

@@ -133,9 +133,7 @@ class MooncakeTier:
             for index in wanted.intersection(range(start, stop)) if wanted else ():
                 entry = entries.get(members.keys[index])
                 if entry is not None and states[index] == MemberState.COMPLETE:
-                    details[index] = self._detail(
-                        members.keys[index], entry, members.sizes_bytes[index]
-                    )
+                    details[index] = self._detail(members.member(index), entry)
 
         try:
             epoch = await self._connection.scan(members.keys, take)
@@ -150,13 +148,13 @@ class MooncakeTier:
                 details.pop(index, None)
         return TierObservation(states=bytes(states), epoch=epoch, details=details)
 
-    def _detail(self, key: str, entry: Entry, size_bytes: int) -> ReplicaDetail:
-        row = self._connection.book.get(key)
+    def _detail(self, member: Member, entry: Entry) -> ReplicaDetail:
+        row = self._connection.book.get(member.key)
         return ReplicaDetail(
-            instance_id=self.instance_of(key, entry),
-            size_bytes=size_bytes,
+            instance_id=self.instance_of(member.key, entry),
+            size_bytes=member.size_bytes,
             sha256=row.sha256 if row is not None else None,
-            busy_until_ms=self._connection.reads.leased_until_ms(key),
+            busy_until_ms=self._connection.reads.leased_until_ms(member.group_id),
         )
 
     async def inventory(self, group_id: str | None = None) -> Mapping[str, Sequence[InventoryItem]]:
@@ -272,7 +270,7 @@ class MooncakeTier:
         if refused is not None:
             return refused
         try:
-            return await digest_of(self._connection, member.key, member.size_bytes, limit)
+            return await digest_of(self._connection, member, limit)
         except ReconcileError as error:
             return outcome_from_error(error, expected_sha256=member.sha256)
 

@@ -116,25 +116,24 @@ async def _write(
     return digest.digest()
 
 
-async def digest_of(
-    connection: Connection, key: str, size_bytes: int, limit: Limiter | None
-) -> bytes:
+async def digest_of(connection: Connection, member: Member, limit: Limiter | None) -> bytes:
     """SHA-256 of an object as a reader gets it, wherever it comes from.  Takes a lease.
 
     Raises ReconcileError.
     """
+    key, size_bytes = member.key, member.size_bytes
     if limit is not None:
         for start in range(0, size_bytes, PIECE_BYTES):
             await limit.charge(min(PIECE_BYTES, size_bytes - start))
     async with connection.reader() as worker:
         worker.at_end(Engine.let_go)
-        connection.reads.note(key)
+        connection.reads.note(member.group_id)
         code, digest = await worker.call(Engine.digest_in_memory, key, size_bytes)
         if code == size_bytes:
-            connection.reads.note(key)
+            connection.reads.note(member.group_id)
             return digest
         code = await worker.call(Engine.fetch, key, size_bytes)
-        connection.reads.note(key)
+        connection.reads.note(member.group_id)
         if code != size_bytes:
             raise unreadable(key, code)
         return await worker.call(Engine.digest)
@@ -159,6 +158,7 @@ class Reader:
     def __init__(self, connection: Connection, member: Member, instance_id: str) -> None:
         self._connection = connection
         self._key = member.key
+        self._group_id = member.group_id
         self._whole: memoryview | None = None
         self._ranged = True
         self.size_bytes = member.size_bytes
@@ -185,21 +185,21 @@ class Reader:
         for start in range(0, len(target), PIECE_BYTES):
             part = target[start : start + PIECE_BYTES]
             async with self._connection.reader() as worker:
-                self._connection.reads.note(self._key)
+                self._connection.reads.note(self._group_id)
                 code = await worker.call(Engine.read, self._key, offset + start, len(part))
                 if code != len(part):
                     return False
                 part[:] = worker.buffer[: len(part)]
-        self._connection.reads.note(self._key)
+        self._connection.reads.note(self._group_id)
         return True
 
     async def _read_whole(self) -> memoryview:
         whole = memoryview(bytearray(self.size_bytes))
         async with self._connection.reader() as worker:
             worker.at_end(Engine.let_go)
-            self._connection.reads.note(self._key)
+            self._connection.reads.note(self._group_id)
             code = await worker.call(Engine.fetch, self._key, self.size_bytes)
-            self._connection.reads.note(self._key)
+            self._connection.reads.note(self._group_id)
             if code != self.size_bytes:
                 raise unreadable(self._key, code)
             for start in range(0, self.size_bytes, PIECE_BYTES):

@@ -24,7 +24,14 @@ from weightctl.adapters.conformance.suite.material import (
 )
 from weightctl.adapters.mooncake.connection import shared
 from weightctl.adapters.mooncake.options import MooncakeOptions, parse
-from weightctl.adapters.mooncake.reads import DROP_FORGOTTEN_S, NAP_S, READ_ON_LEASES, Reads
+from weightctl.adapters.mooncake.reads import (
+    DROP_FORGOTTEN_S,
+    LATE_MS,
+    NAP_S,
+    READ_ON_LEASES,
+    STEPS,
+    Reads,
+)
 from weightctl.adapters.mooncake.tier import MooncakeTier
 from weightctl.controller.core.observation import Member, MemberState
 from weightctl.controller.errors import ConfigError
@@ -47,15 +54,35 @@ def reads() -> tuple[VirtualClock, Reads]:
 # --- leases ---
 
 
-def test_a_lease_that_was_taken_is_known_until_it_has_run_out() -> None:
+def test_a_lease_on_a_group_is_renewed_by_a_read_when_half_of_it_is_left() -> None:
     clock, ours = reads()
-    ours.note("k")
-    until_ms = ours.leased_until_ms("k")
-    assert until_ms == clock.wall_ms() + TTL_S * 1000 + 1
-    assert ours.leased_until_ms("other") is None
-    clock.jump(TTL_S + 1)
-    assert ours.leased_until_ms("k") is None
-    assert ours.count == 1
+    ours.note(GROUP)
+    taken_ms = clock.wall_ms()
+    assert ours.leased_until_ms(GROUP) == taken_ms + TTL_S * 1000 + 1
+    assert ours.leased_until_ms(OTHER) is None
+    clock.jump(TTL_S * 0.4)
+    ours.note(GROUP)
+    assert ours.leased_until_ms(GROUP) == taken_ms + TTL_S * 1000 + 1 + LATE_MS
+    clock.jump(TTL_S * 0.2)
+    ours.note(GROUP)
+    assert ours.leased_until_ms(GROUP) == clock.wall_ms() + TTL_S * 1000 + 1
+    assert ours.count == 3
+
+
+def test_a_lease_that_has_not_run_out_when_it_should_is_asked_for_until_it_must_have() -> None:
+    clock, ours = reads()
+    ours.note(GROUP)
+    clock.jump(TTL_S * 0.4)
+    ours.note(GROUP)
+    last_ms = clock.wall_ms() + TTL_S * 1000 + 1
+    clock.jump(TTL_S * 0.7)
+    asked = 0
+    while (until_ms := ours.leased_until_ms(GROUP)) is not None:
+        assert clock.wall_ms() < until_ms <= last_ms
+        clock.jump((until_ms - clock.wall_ms()) / 1000)
+        asked += 1
+    assert asked <= STEPS
+    assert clock.wall_ms() >= last_ms
 
 
 # --- the budget ---
