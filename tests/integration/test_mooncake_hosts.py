@@ -6,11 +6,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 from anyio import to_thread
 
 from tests.support.models import random_tensors, write_model
-from tests.support.mooncake_lab import Cluster, cluster, needs_wheel, until
+from tests.support.mooncake_lab import Cluster, await_offloads, cluster, needs_wheel, until
 from tests.support.mooncake_sidecar import WAIT_S, Sidecar, sidecar
 from tests.support.rig import IDENTITY, contents
 from weightctl.controller.api.app import StoreRecords
@@ -20,9 +21,9 @@ from weightctl.controller.clock import SystemClock
 from weightctl.controller.core.identity import payload_group_id
 from weightctl.controller.core.observation import MemberState
 from weightctl.controller.core.policy import Policy
-from weightctl.controller.core.records import Availability, Residency
+from weightctl.controller.core.records import Availability, Residency, RevisionMetadata
 from weightctl.controller.errors import CapacityError, TransientError, UnknownOutcomeError
-from weightctl.controller.weightstore.options import Progress, ProgressCallback
+from weightctl.controller.weightstore.options import Progress
 
 pytestmark = needs_wheel
 
@@ -101,10 +102,16 @@ async def kills_master(real: Cluster, noticed: Noticed) -> None:
     await to_thread.run_sync(real.start_master)
 
 
-async def kills_host(real: Cluster, _: Noticed) -> None:
+async def kills_host(real: Cluster, noticed: Noticed) -> None:
     await to_thread.run_sync(real.hosts[0].kill)
     await to_thread.run_sync(forgotten, real)
+    await noticed()
     await to_thread.run_sync(real.hosts[0].start)
+
+
+def missed(kills: Kills, beside: Sidecar) -> Noticed:
+    """Until the loop misses it; that of a host it is told only by what it looks at."""
+    return beside.misses if kills is kills_master else anyio.lowlevel.checkpoint
 
 
 @pytest.mark.parametrize("kills", [kills_master, kills_host])
@@ -121,10 +128,14 @@ async def test_an_import_in_which_it_dies_ends_with_the_same_command(
         async def kill() -> None:
             await under_way.wait()
             await kills(lone, refused.wait)
+            await to_thread.run_sync(await_offloads, lone)
             over.set()
 
         tasks.start_soon(kill)
-        await imported(beside, source, told, refused)
+        with anyio.fail_after(WAIT_S):
+            while not await imported(beside, source, told):
+                refused.set()
+                await over.wait()
         refused.set()  # or it was too late for that
         await over.wait()
         await on_disk(beside)
@@ -144,7 +155,7 @@ async def test_an_operation_in_which_it_dies_ends_when_it_is_back(
             await beside.start(COLD)
             await beside.becomes(READY, COLD)
         await beside.start(target)
-        await kills(lone, beside.misses)
+        await kills(lone, missed(kills, beside))
         await beside.becomes(READY, target)
         await whole(beside)
 
@@ -157,7 +168,7 @@ async def test_a_deletion_in_which_it_dies_ends_and_what_comes_back_is_told(
         await beside.weights.put(IDENTITY, source)
         await beside.becomes(READY, HOT)
         await beside.delete()
-        await kills(lone, beside.misses)
+        await kills(lone, missed(kills, beside))
         await beside.becomes(DELETED, ABSENT)
         keys = (await to_thread.run_sync(lone.get, "/get_all_keys")).split()
         left = any(key.startswith("weights/") for key in keys)
@@ -166,16 +177,12 @@ async def test_a_deletion_in_which_it_dies_ends_and_what_comes_back_is_told(
 
 
 async def imported(
-    beside: Sidecar, source: Path, told: ProgressCallback, refused: anyio.Event
-) -> None:
-    """As a person does: the same command again while it says that this helps."""
-    with anyio.fail_after(WAIT_S):
-        while True:
-            with suppress(TransientError, UnknownOutcomeError, CapacityError):
-                await beside.weights.put(IDENTITY, source, progress=told)
-                return
-            refused.set()
-            await anyio.sleep(0.1)
+    beside: Sidecar, source: Path, told: Callable[[Progress], None]
+) -> RevisionMetadata | None:
+    """The command, unless it says that it helps to repeat it."""
+    with suppress(TransientError, UnknownOutcomeError, CapacityError):
+        return (await beside.weights.put(IDENTITY, source, progress=told)).record
+    return None
 
 
 async def on_disk(beside: Sidecar) -> None:

@@ -4,7 +4,11 @@
 in CI (see `require_wheel`, which tests/conftest.py calls).
 """
 
+import itertools
 import shutil
+import subprocess
+import sys
+from contextlib import suppress
 from functools import cache
 
 import pytest
@@ -12,6 +16,7 @@ import pytest
 from tests.support.mounts import cannot
 from weightctl.adapters.mooncake.lab import (
     CLUSTER_ID,
+    HEARTBEAT_S,
     LEASE_TTL_S,
     MIB,
     Cluster,
@@ -27,6 +32,16 @@ SOON_DISCARDED = ("--put_start_discard_timeout_sec=2", "--put_start_release_time
 """What a dead client began may be begun anew soon; a slow one has longer to end it."""
 SUITE_FLAGS = (PATIENT, *SOON_DISCARDED)
 needs_wheel = pytest.mark.mooncake
+
+_PUT = """
+import sys
+from mooncake.store import MooncakeDistributedStore
+store = MooncakeDistributedStore()
+assert store.setup("127.0.0.1", "P2PHANDSHAKE", 0, 32 << 20, "tcp", "", sys.argv[1]) == 0
+assert store.put(sys.argv[2], b"probe") == 0
+store.close()
+"""
+_PROBE_S = 3 * HEARTBEAT_S
 _why_not = cache(why_not)
 
 
@@ -42,6 +57,25 @@ def require_etcd() -> None:
         cannot("Debian's etcd-server is not installed")
 
 
+def await_offloads(real: Cluster) -> None:
+    """Wait until what is put is offloaded again, after a host or the Master was started.
+
+    A host tells of its memory before it tells of its disk: a put in between is never offloaded.
+    """
+    numbers = itertools.count()
+
+    def offloads() -> bool:
+        key = f"probe-{next(numbers)}"
+        command = [sys.executable, "-c", _PUT, real.master, key]
+        subprocess.run(command, check=False, capture_output=True)
+        with suppress(TimeoutError):
+            until("it is offloaded", lambda: bool(real.entry(key)["local_disk_values"]), _PROBE_S)
+            return True
+        return False
+
+    until("something is offloaded", offloads)
+
+
 __all__ = [
     "CLUSTER_ID",
     "LEASE_TTL_S",
@@ -51,6 +85,7 @@ __all__ = [
     "SUITE_FLAGS",
     "Cluster",
     "Pair",
+    "await_offloads",
     "cluster",
     "needs_wheel",
     "pair",
