@@ -133,7 +133,7 @@ class Demo:
 
     def _expect(self, what: str, holds: Callable[[dict[str, int]], bool]) -> None:
         try:
-            until(f"the Master says: {what}", lambda: holds(self._held()), 30.0)
+            until(f"the Master says: {what}", lambda: holds(self._held()))
         except TimeoutError as error:
             raise DemoError(f"{error}; it says: {self._told()}") from None
 
