@@ -50,6 +50,8 @@ class Request:
     """`module:class` of a `TierHarness` that knows how to hurt the medium; empty: a plain one."""
     select: str = ""
     """pytest's `-k`; empty: every case."""
+    load_deadline_s: float = 120.0
+    """For importing it and calling its factory once."""
     case_deadline_s: float = 120.0
     soak_s: float = 0.0
     """How long each long run of platinum takes; 0: they are not tried."""
@@ -115,7 +117,7 @@ class _Check:
 
     def _load(self) -> str:
         """Load the tier once, alone; the problem in three lines, empty where there is none."""
-        code, told = self._child("loading", self._request.case_deadline_s)
+        code, told = self._child("loading", self._request.load_deadline_s)
         loaded = self._folder / LOADED
         if not loaded.exists():
             how = "it did not end in time" if code == -signal.SIGKILL else f"it ended with {code}"

@@ -46,6 +46,8 @@ class FaultyHarness(ReferenceHarness):
 
 
 class TestFaulty(TierSuite):
+    answers_s = 0.5
+
     @pytest.fixture
     def harness(self, tmp_path: Path) -> FaultyHarness:
         return FaultyHarness(tmp_path)

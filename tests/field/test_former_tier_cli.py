@@ -19,7 +19,7 @@ def test_a_deletion_without_a_former_tier_is_not_done_and_says_why(tmp_path: Pat
     )
     assert not found["ok"]
     assert "local_disk" in found["detail"]
-    cli.run("delete", IDENTITY, "--yes", "--wait", "--timeout", "2s", code=ExitCode.TIMEOUT)
+    cli.run("delete", IDENTITY, "--yes", "--wait", "--timeout", "1s", code=ExitCode.TIMEOUT)
     assert cli.json("get", IDENTITY)["availability"] == "DELETING"
     holds = cli.json("explain", IDENTITY)["holds"]
     (why,) = (hold["what"] for hold in holds if hold["reason"] == "TierUnknown")
@@ -35,7 +35,7 @@ def test_a_deletion_looks_for_a_tier_that_only_an_import_has_written_to(tmp_path
     cli.ready()
     text = cli.config.read_text()
     cli.config.write_text(text.rpartition("[[tier]]")[0])
-    cli.run("delete", IDENTITY, "--yes", "--wait", "--timeout", "2s", code=ExitCode.TIMEOUT)
+    cli.run("delete", IDENTITY, "--yes", "--wait", "--timeout", "1s", code=ExitCode.TIMEOUT)
     cli.config.write_text(text)
     cli.run("delete", IDENTITY, "--yes", "--wait")
     assert cli.json("get", IDENTITY)["availability"] == "DELETED"

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.cli import IDENTITY, Cli
-from weightctl.controller.cli.exit_codes import ExitCode
 
 
 @pytest.mark.parametrize("cold", ["local_disk", "dfs", "nof"])
@@ -20,9 +19,9 @@ def test_an_older_copy_is_refused_and_told_how_it_may_go_on(tmp_path: Path, cold
         cli.run(verb, IDENTITY, "--wait")
     shutil.rmtree(state)
     older.rename(state)
-    refused = cli.run("evict", IDENTITY, "--wait", "--timeout", "2s", code=ExitCode.TIMEOUT)
-    found = re.search(r"--set store\.term_above=(\d+)", refused.err)
-    assert found is not None, refused.err
+    told = r"--set store\.term_above=(\d+)"
+    found = re.search(told, cli.times_out("evict", IDENTITY, told=told).err)
+    assert found is not None
     cli.run("evict", IDENTITY, "--wait", "--set", f"store.term_above={found[1]}")
     assert cli.json("get", IDENTITY)["residency"] == "COLD"
     cli.run("rehydrate", IDENTITY, "--wait")

@@ -64,8 +64,8 @@ def test_a_module_that_hangs_or_ends_the_process_cannot_be_loaded(
     name = "unloadable"
     (tmp_path / f"{name}.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
-    deadline_s = 5.0 if "sleep" in source else 120.0
-    report = check(Request(factory=f"{name}:factory", case_deadline_s=deadline_s))
+    deadline_s = 3.0 if "sleep" in source else 120.0
+    report = check(Request(factory=f"{name}:factory", load_deadline_s=deadline_s))
     assert told in report.problem
     assert not report.findings
     assert name not in sys.modules

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ WEIGHTCTL = (sys.executable, "-m", "weightctl.controller.cli.main")
 MEMORY = "weightctl.adapters.memory:factory"
 PATIENCE_S = 600.0
 CASE_S = 300.0
+HUNG_S = 10.0
+"""For a case that hangs, and for the others beside it on a slow machine."""
 
 _HEAD = """
 import anyio, os, signal, time
@@ -67,31 +70,45 @@ def test_a_built_in_tier_is_at_least_gold(kind: str) -> None:
     assert any("MiB/s" in hint for hint in report.hints)  # beside its floor
 
 
-@pytest.mark.parametrize(
-    "line, verdict, told",
-    [
-        ("        time.sleep(3600)", Verdict.HUNG, "in capacity"),
-        ("        while True: pass", Verdict.HUNG, "in capacity"),
-        ("        await anyio.sleep_forever()", Verdict.HUNG, "in capacity"),
-        ("        await deeper(60)", Verdict.HUNG, "in capacity"),
-        ("        os._exit(9)", Verdict.DIED, ""),
-        ("        os.kill(os.getpid(), signal.SIGSEGV)", Verdict.DIED, ""),
-    ],
-)
-def test_a_tier_that_hangs_or_ends_the_process_is_reported_and_the_rest_is_checked(
-    line: str, verdict: Verdict, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = f"{_HEAD}{_DEEP}class factory(Tier):\n    async def capacity(self):\n{line}\n"
-    far = tmp_path / ("a long way to the code of a tier " * 6)
+HURT = {
+    "time.sleep(3600)": (Verdict.HUNG, "in capacity"),
+    "while True: pass": (Verdict.HUNG, "in capacity"),
+    "await anyio.sleep_forever()": (Verdict.HUNG, "in capacity"),
+    "await deeper(60)": (Verdict.HUNG, "in capacity"),
+    "os._exit(9)": (Verdict.DIED, ""),
+    "os.kill(os.getpid(), signal.SIGSEGV)": (Verdict.DIED, ""),
+}
+"""What a tier does in `capacity`, and what is told of that."""
+
+
+@pytest.fixture(scope="module")
+def hurt(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
+    """The reports of these tiers, all checked at once: each waits for its deadline."""
+    far = tmp_path_factory.mktemp("kit") / ("a long way to the code of a tier " * 6)
     far.mkdir()
-    (far / "bad_tier.py").write_text(source)
-    monkeypatch.syspath_prepend(far)
+    for number, line in enumerate(HURT):
+        source = f"{_HEAD}{_DEEP}class factory(Tier):\n    async def capacity(self):\n"
+        (far / f"bad_tier_{number}.py").write_text(f"{source}        {line}\n")
     select = "capacity_follows or an_empty_batch"
-    report = check(Request(factory="bad_tier:factory", select=select, case_deadline_s=10.0))
+
+    def checked(number: int) -> Report:
+        factory = f"bad_tier_{number}:factory"
+        return check(Request(factory=factory, select=select, case_deadline_s=HUNG_S))
+
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor() as threads:
+        patch.syspath_prepend(far)
+        return dict(zip(HURT, threads.map(checked, range(len(HURT))), strict=True))
+
+
+@pytest.mark.parametrize("line", HURT)
+def test_a_tier_that_hangs_or_ends_the_process_is_reported_and_the_rest_is_checked(
+    line: str, hurt: dict[str, Report]
+) -> None:
+    report, (verdict, told) = hurt[line], HURT[line]
     found = {finding.rule: finding for finding in report.findings}
-    hurt = found["capacity follows what is stored and dropped"]
-    assert hurt.verdict is verdict
-    assert told in hurt.detail
+    case = found["capacity follows what is stored and dropped"]
+    assert case.verdict is verdict
+    assert told in case.detail
     assert found["an empty batch has no outcomes"].verdict is Verdict.HOLDS
     assert report.grade is Grade.NONE
 

@@ -52,10 +52,7 @@ def test_a_second_store_is_refused_and_the_only_copy_of_the_first_one_stays(
     assert "`adopt = true`" in refused
     assert not any(path.is_file() for path in (two.folder / "memory").rglob("*~*"))
     one.json("evict", IDENTITY, "--wait")
-    timed_out = two.run(
-        "delete", IDENTITY, "--wait", "--yes", "--timeout", "2s", code=ExitCode.TIMEOUT
-    )
-    assert "belongs to another store" in timed_out.err
+    two.times_out("delete", IDENTITY, "--yes", told="belongs to another store")
     doctor = two.json("doctor", code=ExitCode.ERROR)["checks"]
     (check,) = (check for check in doctor if check["name"] == f"tier {kind}")
     assert not check["ok"]
@@ -105,4 +102,4 @@ def test_one_place_under_two_names_is_one_tier_and_its_copies_count_once(
     said = {problem(cli, kind), problem(cli, "second")}  # they begin at once; either is the first
     assert "" in said
     assert any("lies where the tier" in problem for problem in said), said
-    cli.run("repair", IDENTITY, "--wait", "--timeout", "3s", code=ExitCode.TIMEOUT)
+    cli.run("repair", IDENTITY, "--wait", "--timeout", "1s", code=ExitCode.TIMEOUT)

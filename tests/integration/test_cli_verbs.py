@@ -401,7 +401,11 @@ def test_no_color_is_kept_on_a_terminal(cli: Cli) -> None:
     for name, more in (("color", {"TERM": "xterm"}), ("plain", {"NO_COLOR": "1"})):
         ours, theirs = pty.openpty()
         subprocess.run(
-            cli.command("list"), env=cli.environ() | more, stdout=theirs, check=True, timeout=60
+            cli.command("list"),
+            env=cli.environ() | more,
+            stdout=theirs,
+            check=True,
+            timeout=PATIENCE_S,
         )
         shown[name] = os.read(ours, 10_000)
         os.close(theirs)
@@ -433,9 +437,7 @@ def test_ctrl_c_reaches_a_command_whose_parent_ignores_it() -> None:
 
 def test_a_timeout_ends_the_waiting_with_the_reason(cli: Cli) -> None:
     cli.ready()
-    words = ("evict", IDENTITY, "--wait", "--timeout", "500ms", "--set", "policy.paused=true")
-    ran = cli.run(*words, code=14)
-    assert "Paused" in ran.err
+    cli.times_out("evict", IDENTITY, "--set", "policy.paused=true", told="Paused")
 
 
 def python(program: str, cli: Cli) -> subprocess.CompletedProcess[str]:

@@ -4,6 +4,7 @@ import atexit
 import functools
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -21,6 +22,7 @@ from pydantic import TypeAdapter
 from tests.support.models import random_tensors, write_model
 from weightctl.controller.api import client
 from weightctl.controller.api.documents import KINDS
+from weightctl.controller.cli.exit_codes import ExitCode
 
 IDENTITY = "prod/model/v1@1"
 WEIGHTCTL = (sys.executable, "-m", "weightctl.controller.cli.main")
@@ -96,6 +98,15 @@ class Cli:
     def json(self, *words: str, code: int = 0) -> dict[str, Any]:
         """Run with `-o json` and give the checked document."""
         return self.run(*words, "-o", "json", code=code).document
+
+    def times_out(self, *words: str, told: str) -> Ran:
+        """Wait in vain; longer where a slow machine has not yet found out what is to be `told`."""
+        for timeout_s in (0.5, 5.0, 50.0):
+            timed = ("--wait", "--timeout", f"{timeout_s}s")
+            ran = self.run(*words, *timed, code=ExitCode.TIMEOUT)
+            if re.search(told, ran.err):
+                return ran
+        raise AssertionError(f"nothing was told of {told}")
 
     def imported(self) -> dict[str, Any]:
         """Import the small model; the import's report."""

@@ -18,7 +18,7 @@ from tests.faults.moosefs.world import FAR, NEAR, World, world
 from tests.support.agility import agile
 from tests.support.dfs_tiers import away
 
-HURT_S = 3.0
+HURT_S = 2.2
 """Longer than the deadlines of the tier, so that workers are left behind."""
 
 

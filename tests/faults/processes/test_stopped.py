@@ -16,7 +16,7 @@ from weightctl.controller.store.lock import LOCK_NAME, holder_of
 from weightctl.controller.store.reading import read_state
 
 DEADLINE_S = 1.0
-LONGER_S = 3.0
+LONGER_S = 2.0
 SHORT_MS = 500
 
 
