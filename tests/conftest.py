@@ -93,9 +93,10 @@ def pytest_asyncio_loop_factories(
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     """Run every asynchronous test once on each loop that users run.
 
-    Beside a real Mooncake on one: what they wait for is the Master, and the imitation runs on both.
+    Beside a real Mooncake on one: what they wait for is the Master, and the imitation runs on both;
+    on one also what takes long and shows nothing of the loop.
     """
-    if item.get_closest_marker("mooncake"):
+    if item.get_closest_marker("mooncake") or item.get_closest_marker("one_loop"):
         return {"uvloop": uvloop.new_event_loop}
     return {"asyncio": asyncio.SelectorEventLoop, "uvloop": uvloop.new_event_loop}
 

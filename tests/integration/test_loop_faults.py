@@ -373,6 +373,7 @@ async def test_a_restart_in_the_middle_of_each_operation_goes_on(tmp_path: Path)
     assert len(set(terms)) > 5
 
 
+@pytest.mark.one_loop
 async def test_fifty_thousand_members_in_one_group_converge_in_bounded_passes(
     tmp_path: Path,
 ) -> None:

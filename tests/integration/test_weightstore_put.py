@@ -459,6 +459,7 @@ async def test_writer_gives_signs_of_life_while_bytes_flow(
         assert max(idle) < 100  # although more than 500 virtual seconds passed
 
 
+@pytest.mark.one_loop
 async def test_fifty_thousand_members_in_one_group_are_put_and_loaded(tmp_path: Path) -> None:
     model = {f"t{n}": ("U8", (8,), n.to_bytes(8, "little")) for n in range(50_000)}
     async with rig(tmp_path, payload_bytes=8) as parts:

@@ -99,6 +99,7 @@ class _Entered(ProcessTier):
         await self._inner.__aexit__(*exc_info)
 
 
+@pytest.mark.one_loop
 class TestSimulatedTier(TierSuite):
     answers_s = 0.5
 
