@@ -38,8 +38,8 @@ from weightctl.controller.core.identity import Identity
 
 REVISIONS = 1000
 IMPORTERS = 32
-ROUNDS = 80
-SLICE_S = 0.25
+ROUNDS = 200
+SLICE_S = 0.1
 DRAWS = 2000
 IDLE_S = 60.0
 SETTLE_TRIES, QUIET_S = 60, 0.05
