@@ -66,7 +66,8 @@ class Tally:
     """The outcomes of one pass."""
 
     changed: int = 0
-    """Items that were carried out, or found to be so; also wrong replicas that were found."""
+    """Items that were carried out, or found to be so; also wrong replicas that were found, and
+    evidence that was found to be of another copy: what is known has changed."""
     moved_bytes: int = 0
     failures: int = 0
     first_failures: int = 0

@@ -100,6 +100,7 @@ class Remover:
             proofs |= self._proofs_in(work, name, copies, details)
             unproven = [index for index in wanted if index not in proofs]
             self._dispatch.observer.evidence.forget(name, work.members.group_id, unproven)
+            work.tally.changed += len(unproven)  # the next pass reads them back, without a wait
             self._dispatch.note_failed(work, ((name, index, 1) for index in unproven))
         return proofs
 

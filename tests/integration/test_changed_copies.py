@@ -10,6 +10,7 @@ from tests.support.loop_rig import IDENTITY, members_of, place, rig, sim_tiers
 from weightctl.adapters.conformance.suite.material import read_all
 from weightctl.controller.core.policy import Policy
 from weightctl.controller.core.records import Availability, Operation, Residency
+from weightctl.controller.runtime.runner import Failed
 
 
 @pytest.mark.parametrize("kind", ["local_disk", "dfs"])
@@ -56,3 +57,21 @@ async def test_no_copy_that_a_tier_shows_otherwise_than_recorded_is_the_last_one
         await r.converge()
         whole = [tier.find(victim.key) for tier in (disk, far)]
         assert data[victim.key] in [bytes(copy.content) for copy in whole if copy is not None]
+
+
+async def test_a_copy_that_was_made_anew_is_read_back_again_without_a_wait(tmp_path: Path) -> None:
+    mem, disk, _ = sim_tiers()
+    async with rig(tmp_path, (mem, disk)) as r:
+        data = await r.publish()
+        place(mem, IDENTITY, data)
+        await r.repair()
+        await r.converge()
+        disk.replicas.clear()
+        place(disk, IDENTITY, data)
+        await r.start(Residency.COLD)
+        before = len(r.reports)
+        await r.converge()
+        passes = r.reports[before:]
+        assert any("Conflict" in one.tally.reasons for one in passes)
+        assert not [one for one in passes if isinstance(one.following, Failed)]
+        assert await r.summary() == (Availability.READY, Residency.COLD, Operation.NONE)
