@@ -24,7 +24,8 @@ import pytest
 
 from tests.support.loop_rig import IDENTITY, contents, members_of, reference_of
 from weightctl.adapters.conformance.reference import ReferenceMedium, ReferenceTier
-from weightctl.adapters.conformance.suite.life import SETTINGS, HastyClock
+from weightctl.adapters.conformance.suite.haste import HastyClock
+from weightctl.adapters.conformance.suite.life import SETTINGS
 from weightctl.adapters.conformance.suite.material import read_all, source_of
 from weightctl.controller.api import requests, surveys
 from weightctl.controller.api.app import StoreRecords
@@ -283,8 +284,9 @@ async def test_the_others_work_on_and_it_is_named(
         for member in found.members:
             assert await read_all(found.cold, member) == found.data[member.key]
         await found.moves_to(Residency.HOT)
-        health = found.loop.health()
-        assert health.ready
+        with anyio.fail_after(PATIENCE_S):
+            while not (health := found.loop.health()).ready:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
         if "observe" in KINDS[kind]:
             assert health.tiers["bad"]
         assert not misdeed(health.tiers["hot"])
