@@ -2,8 +2,9 @@
 
 Whoever reads an object holds Mooncake's lease on it, and on every object of its group.  So what is
 read only to be verified is read within a budget, and not at all in a group whose drop has waited
-for some leases' time: it is asked again when the drop has had its turn.  Invariant: no amount of
-verifying keeps a drop waiting for more than `READ_ON_LEASES` and one lease more.
+for some leases' time: it is asked again when the drop has had its turn.  Nor is what has just been
+dropped from memory: reading it brings it back.  Invariant: no amount of verifying keeps a drop
+waiting for more than `READ_ON_LEASES` and one lease more, or undoes it before it was looked at.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import TYPE_CHECKING
 from weightctl.controller.ports import Busy
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from weightctl.controller.core.observation import Member
     from weightctl.controller.ports import Clock
 
@@ -20,6 +23,8 @@ READ_ON_LEASES = 3
 """So many leases long it is still verified in a group whose drop waits."""
 DROP_FORGOTTEN_S = 120.0
 """A drop that was not asked for again for so long, after its lease, is not wanted any more."""
+REST_S = 30.0
+"""Nothing is verified for so long after it was dropped from memory."""
 NAP_S = 30.0
 """The longest wait for the budget within one call; for more it is Busy."""
 LATE_MS = 20
@@ -41,6 +46,8 @@ class Reads:
         """By group: when its lease should run out, and when it has at the latest."""
         self._waiting: dict[str, tuple[float, float]] = {}
         """By group whose drop waits for a lease: since when, and when it was last asked for."""
+        self._dropped: dict[str, float] = {}
+        """By key of what was dropped from memory: until when it is not verified."""
         self._free_at_s = clock.monotonic_s()
         """When the budget allows the next object."""
         self.count = 0
@@ -96,23 +103,41 @@ class Reads:
         """Nothing of what was to be dropped is leased any more."""
         self._waiting.pop(group_id, None)
 
+    def dropped(self, keys: Iterable[str]) -> None:
+        """Objects have just lost their memory replicas."""
+        now_s = self._clock.monotonic_s()
+        if len(self._dropped) >= _LEASES_KEPT:
+            self._dropped = {key: at_s for key, at_s in self._dropped.items() if at_s > now_s}
+        self._dropped |= dict.fromkeys(keys, now_s + REST_S)
+
+    def wanted_back(self, keys: Iterable[str]) -> None:
+        """Objects that are to be in memory again, whoever reads them."""
+        for key in keys:
+            self._dropped.pop(key, None)
+
     # --- verifying ---
 
     async def may_verify(self, member: Member) -> Busy | None:
         """Wait a little for the budget; Busy when the object is not to be read now."""
         if self._stands_back(member.group_id):
-            self.put_off += 1
-            detail = "a drop in its group waits for leases: it is verified after that"
-            return Busy(until_ms=self.lease_end_ms(), detail=detail)
-        wait_s = max(self._free_at_s - self._clock.monotonic_s(), 0.0)
+            return self._put_off(self._ttl_s, "a drop in its group waits for leases")
+        now_s = self._clock.monotonic_s()
+        rest_s = self._dropped.pop(member.key, now_s) - now_s
+        if rest_s > 0:
+            self._dropped[member.key] = now_s + rest_s
+            return self._put_off(rest_s, "it has just left memory, and reading would bring it back")
+        wait_s = max(self._free_at_s - now_s, 0.0)
         if wait_s > NAP_S:
-            self.put_off += 1
-            detail = f"verify_bytes_per_s allows it in {wait_s:.0f} s"
-            return Busy(until_ms=self._clock.wall_ms() + int(wait_s * 1000), detail=detail)
-        self._free_at_s = self._clock.monotonic_s() + wait_s + member.size_bytes / self._rate
+            return self._put_off(wait_s, "verify_bytes_per_s allows no more now")
+        self._free_at_s = now_s + wait_s + member.size_bytes / self._rate
         self.verified_bytes += member.size_bytes
         await self._clock.sleep(wait_s)
         return None
+
+    def _put_off(self, wait_s: float, why: str) -> Busy:
+        self.put_off += 1
+        until_ms = self._clock.wall_ms() + int(wait_s * 1000) + 1
+        return Busy(until_ms=until_ms, detail=f"not verified now: {why}")
 
     def _stands_back(self, group_id: str) -> bool:
         if group_id not in self._waiting:

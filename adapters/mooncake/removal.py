@@ -244,6 +244,9 @@ async def _drop_ready(
         for index, outcome in zip(strange, parked, strict=True):
             done = Done(instance_id=batch[index].instance_id)
             work.outcomes[index] = done if isinstance(outcome, Done) else outcome
+    connection.reads.dropped(
+        batch[index].member.key for index in ready if isinstance(work.outcomes[index], Done)
+    )
     dropped = [
         replace(row, drops=row.drops + 1)
         for index in ready

@@ -78,6 +78,7 @@ class Storing:
             await to_thread.run_sync(self._connection.book.admit, fence)
         except ReconcileError as error:
             return [outcome_from_error(error)] * len(batch)
+        self._connection.reads.wanted_back(item.member.key for item in batch)
         await self._connection.revoke_left()
         free = [index for index, item in enumerate(batch) if not self.is_written(item.member)]
         for index in set(range(len(batch))) - set(free):

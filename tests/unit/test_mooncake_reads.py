@@ -29,6 +29,7 @@ from weightctl.adapters.mooncake.reads import (
     LATE_MS,
     NAP_S,
     READ_ON_LEASES,
+    REST_S,
     STEPS,
     Reads,
 )
@@ -113,7 +114,7 @@ async def test_what_the_budget_does_not_allow_soon_is_busy_until_it_does() -> No
     assert await ours.may_verify(member(int(large_s) * RATE)) is None
     refused = await ours.may_verify(member(RATE))
     assert isinstance(refused, Busy)
-    assert refused.until_ms == clock.wall_ms() + large_s * 1000
+    assert refused.until_ms == clock.wall_ms() + large_s * 1000 + 1
     clock.jump(large_s)
     assert await ours.may_verify(member(RATE)) is None
     assert ours.put_off == 1
@@ -152,6 +153,21 @@ async def test_a_drop_that_nobody_wants_any_more_puts_nothing_off() -> None:
     assert await ours.may_verify(member()) is None
     ours.drop_waits(GROUP)
     assert await ours.may_verify(member()) is None, "its wait begins anew"
+
+
+async def test_what_has_just_left_memory_is_not_read_back_into_it() -> None:
+    clock, ours = reads()
+    ours.dropped(["k"])
+    clock.jump(1.0)
+    refused = await ours.may_verify(member())
+    assert isinstance(refused, Busy)
+    assert refused.until_ms == clock.wall_ms() + (REST_S - 1) * 1000 + 1
+    clock.jump(REST_S - 1)
+    assert await ours.may_verify(member()) is None
+    assert not ours._dropped
+    ours.dropped(["k"])
+    ours.wanted_back(["k"])
+    assert await ours.may_verify(member()) is None
 
 
 # --- over an imitated Master ---
