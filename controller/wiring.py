@@ -346,6 +346,9 @@ async def survey(config: Config, verb: str, params: Mapping[str, Any]) -> doc.Do
         holder = _recorded_holder(config.state_dir)
         async with open_tiers(config, holder=holder, read_only=True) as tiers:
             return await tier_list(tiers)
+    if verb == "adopt" and not (Path(config.state_dir) / DATABASE_NAME).exists():
+        async with open_tiers(config, holder="", read_only=True) as tiers:
+            return await surveys.adoptable(tiers, SystemClock(), params)
     attended = bool(holder_of(Path(config.state_dir)))
     with read_state(config.state_dir) as stored:
         if stored.problem:

@@ -68,6 +68,8 @@ class Book:
         self._rows: dict[str, Row] = {}
         self._files: dict[str, str] = {}
         """File name of a host's backend to the key that has it."""
+        self._strange: set[str] = set()
+        """Keys of objects that no client of ours is known to have put."""
         self._terms: dict[str, int] = {}
         self.epoch = ""
 
@@ -109,6 +111,11 @@ class Book:
             key=lambda row: row.key.encode(),
         )
 
+    @property
+    def strange(self) -> int:
+        """How many objects were there already when they were first seen: adopted, or recognised."""
+        return len(self._strange)
+
     def shares_file(self, key: str) -> str:
         """Another managed key whose file on a host may be the same one; empty when none."""
         other = self._files.get(file_name(key), key)
@@ -138,6 +145,7 @@ class Book:
             for key in gone:
                 self._rows.pop(key, None)
                 self._files.pop(file_name(key), None)
+                self._strange.discard(key)
 
     def set_epoch(self, token: str) -> None:
         """Remember the token of a new epoch."""
@@ -158,6 +166,7 @@ class Book:
     def _keep(self, row: Row) -> None:
         self._rows[row.key] = row
         self._files[file_name(row.key)] = row.key
+        (self._strange.discard if row.owner else self._strange.add)(row.key)
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:

@@ -191,10 +191,17 @@ class Connection:
         asked = ", ".join(f"{count} x {path}" for path, count in self.admin.asked.items() if count)
         count = self.reads.count
         reads = f"{count} reads of objects took one" if count else "no object was read"
-        return (
+        told = (
             f"cluster {self.options.cluster} was looked at by GET {asked or 'nothing'}: none of"
             f" these takes a Mooncake lease or promotes; {reads}"
         )
+        if self.book.strange:
+            told += (
+                f"; {self.book.strange} objects were there before weightctl knew them and may not"
+                " be hard-pinned: the Master may evict them from memory, which is noticed, and they"
+                " stay readable as long as a host has them on its disk"
+            )
+        return told
 
     async def scan(self, keys: Sequence[str], take: Take) -> str:
         """Let `take` have the answer for every key, in worker threads; the epoch of all of them.

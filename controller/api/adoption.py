@@ -17,20 +17,23 @@ from weightctl.controller.errors import (
     SourceError,
     WeightError,
 )
+from weightctl.controller.runtime.border import remark_of
 from weightctl.controller.weightstore.adoptable import look
 from weightctl.controller.weightstore.adopting import managed, told_of
 from weightctl.controller.weightstore.candidate import candidate, parse_digests
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from weightctl.controller.api import documents as doc
     from weightctl.controller.api import requests
     from weightctl.controller.api.app import App
     from weightctl.controller.api.planning import Planning
     from weightctl.controller.errors import WeightctlError
+    from weightctl.controller.ports import Clock, Tier
     from weightctl.controller.weightstore.adoptable import Obstacle
     from weightctl.controller.weightstore.adopting import AdoptReport
+    from weightctl.controller.weightstore.candidate import Candidate
 
     Emit = Callable[[Mapping[str, Any]], None]
 
@@ -51,14 +54,15 @@ async def adopt(app: App, asked: requests.Adopt, emit: Emit) -> doc.Adoption:
         raise _refusal(report, emit)
     if app.controller is not None:
         app.controller.wake(asked.identity)
-    return document(report, app.clock.monotonic_s() - started_s, dry=False)
+    done = document(report, app.clock.monotonic_s() - started_s, dry=False)
+    done["remarks"] += _told_by(app.tiers)
+    return done
 
 
 async def look_to_adopt(planning: Planning, asked: requests.Adopt) -> doc.Adoption:
     """What adopting would find, from one look at the tiers; no content is read."""
     started_s = planning.clock.monotonic_s()
-    manifest, digests = await to_thread.run_sync(_files, asked)
-    wanted = await to_thread.run_sync(candidate, asked.identity, manifest, digests)
+    wanted = await _candidate(asked)
     try:
         subject = await planning.records.subject(asked.identity)
     except WeightError as error:
@@ -70,7 +74,31 @@ async def look_to_adopt(planning: Planning, asked: requests.Adopt) -> doc.Adopti
     return document(report, planning.clock.monotonic_s() - started_s, dry=True)
 
 
+async def look_without_state(
+    tiers: Sequence[Tier], clock: Clock, asked: requests.Adopt
+) -> doc.Adoption:
+    """As `look_to_adopt` where no state directory is yet: nothing is managed there."""
+    started_s, wanted = clock.monotonic_s(), await _candidate(asked)
+    report = told_of(wanted, await look(wanted, tiers, LOOK_S))
+    found = document(report, clock.monotonic_s() - started_s, dry=True)
+    found["remarks"].append(
+        "there is no state directory yet, so whose the media are was not asked: one that belongs to"
+        " another store refuses to be adopted from until its tier has `adopt = true`, once"
+    )
+    return found
+
+
+def _told_by(tiers: Sequence[Tier]) -> list[str]:
+    """What tiers say themselves of how it went; those that share a medium say the same."""
+    return list(dict.fromkeys(told for tier in tiers if (told := remark_of(tier))))
+
+
 # --- files ----------------------------------------------------------------------------------------
+
+
+async def _candidate(asked: requests.Adopt) -> Candidate:
+    manifest, digests = await to_thread.run_sync(_files, asked)
+    return await to_thread.run_sync(candidate, asked.identity, manifest, digests)
 
 
 def _files(asked: requests.Adopt) -> tuple[bytes, dict[str, bytes]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from weightctl.controller.api import explain as explaining
 from weightctl.controller.api import requests, views
-from weightctl.controller.api.adoption import look_to_adopt
+from weightctl.controller.api.adoption import look_to_adopt, look_without_state
 from weightctl.controller.api.orphans import orphan_list
 from weightctl.controller.api.planning import TIER_DEADLINE_S, tier_list
 from weightctl.controller.api.supposing import Subject, Wish, owners, subject, subjects
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from weightctl.controller.core.identity import Identity
     from weightctl.controller.core.manifest import TensorDescriptor
     from weightctl.controller.core.observation import Member, Members
-    from weightctl.controller.ports import Tier
+    from weightctl.controller.ports import Clock, Tier
     from weightctl.controller.store.reading import StoredState
 
 
@@ -64,6 +64,12 @@ class StoredRecords:
     def _with_damage(self, found: Subject) -> Subject:
         group_id = found.record.manifest.payload_group_id
         return replace(found, damage=self._stored.damage(group_id))
+
+
+async def adoptable(tiers: Sequence[Tier], clock: Clock, params: Mapping[str, Any]) -> doc.Document:
+    """The dry run of `adopt` where no state directory is yet.  Raises what it meets."""
+    asked: requests.Adopt = requests.check("adopt", params)
+    return await look_without_state(tiers, clock, asked)
 
 
 async def survey(planning: Planning, verb: str, params: Mapping[str, Any]) -> doc.Document:

@@ -82,6 +82,21 @@ def test_a_new_state_directory_adopts_through_the_running_controller(lost: Lost)
         assert lost.json("get", IDENTITY)["residency"] == "COLD"
 
 
+def test_a_dry_run_needs_no_state_directory_and_makes_none(lost: Lost) -> None:
+    """Whose the media are is then not asked, which is told."""
+    shutil.rmtree(lost.state_dir)
+    before = lost.tiers()
+    dry = lost.json(*lost.adopt("--dry-run"))
+    assert (dry["verdict"], dry["readBytes"]) == ("adoptable", 0)
+    assert {row["name"]: row["objects"] for row in dry["held"]} == dict.fromkeys(TWO_TIERS, 2)
+    assert any("`adopt = true`" in remark for remark in dry["remarks"])
+    for tier in TWO_TIERS:
+        lost.replica(tier, "payload%2F00000000").unlink()
+    assert lost.json(*lost.adopt("--dry-run"), code=1)["verdict"] == "refused"
+    assert not lost.state_dir.exists()
+    assert lost.tiers() != before
+
+
 @pytest.mark.parametrize(
     "point, left",
     [("journal.append.before", "adopted"), ("journal.append.after", "managed")],

@@ -273,6 +273,24 @@ def test_the_book_outlives_a_restart_and_fences_older_terms(tmp_path: Path) -> N
     again.close()
 
 
+def test_objects_that_nobody_here_has_put_are_counted_until_they_are_put_or_forgotten(
+    tmp_path: Path,
+) -> None:
+    put = Row(key="a", group_id="g", size_bytes=5, sha256=bytes(32), token="t", owner="o")
+    book = Book(tmp_path / "x.sqlite", read_only=False)
+    book.open()
+    book.put([put, replace(put, key="b", owner=""), replace(put, key="c", owner="")])
+    assert book.strange == 2
+    book.close()
+    again = Book(tmp_path / "x.sqlite", read_only=False)
+    again.open()
+    assert again.strange == 2
+    again.put([replace(put, key="b")])
+    again.forget(["c"])
+    assert again.strange == 0
+    again.close()
+
+
 def test_two_keys_that_a_host_would_keep_in_one_file_are_told(tmp_path: Path) -> None:
     row = Row(key="a/b_c", group_id="g", size_bytes=5, sha256=bytes(32), token="t", owner="o")
     book = Book(tmp_path / "x.sqlite", read_only=False)
