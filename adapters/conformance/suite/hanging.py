@@ -192,9 +192,11 @@ async def _stored(tier: Tier, key: str) -> Member:
 
 async def _drop_item(tier: Tier, member: Member) -> DropItem:
     """Naming the replica that a look shows."""
-    while not (shown := (await tier.observe(members_of([member]), detail=[0])).details):  # noqa: ASYNC110
+    while True:
+        shown = (await tier.observe(members_of([member]), detail=[0])).details
+        if shown:
+            return DropItem(member=member, instance_id=shown[0].instance_id)
         await anyio.sleep(_PAUSE_S)
-    return DropItem(member=member, instance_id=shown[0].instance_id)
 
 
 async def _read(tier: Tier, member: Member) -> bytes:
