@@ -1,6 +1,6 @@
 """Cases of a whole life under the real loop while calls to the tier fail.  Layer: conformance.
 
-The store, the planner, the loop and the tier are the real ones, on real time; between loop and tier
+The store, the planner, the loop and the tier are the real ones; between loop and tier
 stands the fault injector, which follows a seed.  When the faults are over everything converges, no
 byte is lost, and nothing is left.  `histories` goes through far more of what can happen, with every
 oracle, but with a simulated tier that only has this one's profile; that this tier's own code comes
@@ -25,8 +25,9 @@ from weightctl.adapters.conformance.reference import ReferenceMedium, ReferenceT
 from weightctl.adapters.conformance.revisions import members_of, reference_of
 from weightctl.adapters.conformance.suite.cases import TierCases
 from weightctl.adapters.conformance.suite.harness import TierHarness
+from weightctl.adapters.conformance.suite.haste import HastyClock, Leisurely
 from weightctl.adapters.conformance.suite.material import content_of, read_all, source_of
-from weightctl.controller.clock import SystemClock, SystemEntropy
+from weightctl.controller.clock import SystemEntropy
 from weightctl.controller.core.identity import (
     Identity,
     manifest_key,
@@ -51,8 +52,6 @@ FAULTS_MAX = 12
 """In one phase of a life; every second call goes wrong until they are used up."""
 LIFE_S = 90.0
 """Bound of a whole life; less than a check gives a case, so that it tells what it waits for."""
-HASTE = 20.0
-"""So many seconds of the loop's clock pass in one, so that its patience costs little."""
 
 IN_BATCHES = (
     *(Fault(kind=Kind.ERROR, amount=number) for number in range(len(ERRORS))),
@@ -76,27 +75,6 @@ IN_STORES = (*IN_BATCHES, Fault(kind=Kind.FLIP), Fault(kind=Kind.NO_SPACE, amoun
 SETTINGS = RuntimeSettings(
     executor=ExecutorOptions(deadline_s=10.0), resync=ResyncOptions(working_s=5.0), park_s=5.0
 )
-
-
-class HastyClock:
-    """A clock on which time passes faster."""
-
-    def __init__(self) -> None:
-        self._real = SystemClock()
-        self._began_ms = self._real.wall_ms()
-        self._began_s = self._real.monotonic_s()
-
-    def monotonic_s(self) -> float:
-        """As the port."""
-        return (self._real.monotonic_s() - self._began_s) * HASTE
-
-    def wall_ms(self) -> int:
-        """As the port; without jumps."""
-        return self._began_ms + int(self.monotonic_s() * 1000)
-
-    async def sleep(self, seconds: float) -> None:
-        """As the port."""
-        await self._real.sleep(seconds / HASTE)
 
 
 class Script:
@@ -246,8 +224,9 @@ async def lived(harness: TierHarness, seed: int) -> AsyncIterator[Life]:
     async with (
         anyio.create_task_group() as tasks,
         WeightMetadataStore.open(state, clock=clock, entropy=entropy) as store,
-        harness.tier() as tested,
+        harness.tier() as real,
     ):
+        tested = Leisurely(real, clock)
         partner = Partner(ReferenceMedium(), tested, hot=not tested.profile.hot)
         faulty = FaultyTier(
             tested,
