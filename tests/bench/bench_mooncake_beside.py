@@ -38,7 +38,7 @@ from weightctl.controller.core.identity import Identity
 
 REVISIONS = 1000
 IMPORTERS = 32
-ROUNDS = 200
+ROUNDS = 160
 SLICE_S = 0.1
 DRAWS = 2000
 IDLE_S = 60.0
