@@ -70,7 +70,6 @@ class Book:
         """File name of a host's backend to the key that has it."""
         self._strange: set[str] = set()
         """Keys of objects that no client of ours is known to have put."""
-        self._terms: dict[str, int] = {}
         self.epoch = ""
 
     def open(self) -> None:
@@ -88,7 +87,6 @@ class Book:
                 self._db.executescript(f"PRAGMA synchronous = FULL; {_SCHEMA}")
             for values in self._db.execute(_SELECT):
                 self._keep(Row(**dict(zip(_COLUMNS, values, strict=True))))
-            self._terms = dict(self._db.execute("SELECT holder, term FROM fence"))
             self.epoch = next((row[0] for row in self._db.execute("SELECT token FROM epoch")), "")
 
     def close(self) -> None:
@@ -155,13 +153,13 @@ class Book:
 
     def admit(self, fence: Fence) -> None:
         """Let `fence` act, remembering its term.  Raises FencedError for an older one."""
-        with self._lock, self._translated():
-            refuse_older(fence, self._terms.get(fence.holder, 0))
-            if self._terms.get(fence.holder) == fence.term:
-                return
-            with self._writing() as db:
+        with self._lock, self._translated(), self._writing() as db:
+            db.execute("BEGIN IMMEDIATE")  # another process may have served a newer one meanwhile
+            asked = db.execute("SELECT term FROM fence WHERE holder = ?", (fence.holder,))
+            (served,) = asked.fetchone() or (0,)
+            refuse_older(fence, served)
+            if served != fence.term:
                 db.execute("INSERT OR REPLACE INTO fence VALUES (?, ?)", (fence.holder, fence.term))
-            self._terms[fence.holder] = fence.term
 
     def _keep(self, row: Row) -> None:
         self._rows[row.key] = row

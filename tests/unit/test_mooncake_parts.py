@@ -273,6 +273,22 @@ def test_the_book_outlives_a_restart_and_fences_older_terms(tmp_path: Path) -> N
     again.close()
 
 
+def test_a_term_that_another_process_has_served_refuses_an_older_one_at_once(
+    tmp_path: Path,
+) -> None:
+    early = Book(tmp_path / "x.sqlite", read_only=False)
+    early.open()
+    early.admit(fence(term=1))
+    late = Book(tmp_path / "x.sqlite", read_only=False)
+    late.open()
+    late.admit(fence(term=2))
+    with pytest.raises(FencedError):
+        early.admit(fence(term=1))
+    late.admit(fence(term=2))
+    early.close()
+    late.close()
+
+
 def test_objects_that_nobody_here_has_put_are_counted_until_they_are_put_or_forgotten(
     tmp_path: Path,
 ) -> None:
