@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
     from importlib.metadata import EntryPoint
 
+    from opentelemetry.sdk.metrics.export import MetricExporter
+
     from weightctl.controller.api import documents as doc
     from weightctl.controller.config.loading import Config, TierConfig
     from weightctl.controller.ports import Clock, Limiter, Tier, TierFactory
@@ -318,22 +320,30 @@ async def exported_metrics(config: Config, app: App) -> AsyncIterator[None]:
 
     Raises ConfigError when the exporter is not installed.
     """
-    endpoint = str(config.values["telemetry.otlp_endpoint"])
-    if not endpoint:
+    exporter = metric_exporter(config)
+    if exporter is None:
         yield
         return
+    from weightctl.controller.telemetry.export import exporting
+
+    interval_s = float(config.section("telemetry")["interval_s"])
+    async with exporting(app.loop().metrics.samples, exporter, interval_s=interval_s):
+        yield
+
+
+def metric_exporter(config: Config) -> MetricExporter | None:
+    """What sends metrics; None where none are wanted.  Raises ConfigError: it is not installed."""
+    endpoint = str(config.values["telemetry.otlp_endpoint"])
+    if not endpoint:
+        return None
     try:
         found = import_module("opentelemetry.exporter.otlp.proto.http.metric_exporter")
     except ImportError as error:
         raise ConfigError(
             "telemetry.otlp_endpoint", f"{ConfigError.reason}: {error}", "install weightctl[otel]"
         ) from error
-    from weightctl.controller.telemetry.export import exporting
-
-    interval_s = float(config.section("telemetry")["interval_s"])
-    exporter = found.OTLPMetricExporter(endpoint=endpoint)
-    async with exporting(app.loop().metrics.samples, exporter, interval_s=interval_s):
-        yield
+    exporter: MetricExporter = found.OTLPMetricExporter(endpoint=endpoint)
+    return exporter
 
 
 async def survey(config: Config, verb: str, params: Mapping[str, Any]) -> doc.Document:

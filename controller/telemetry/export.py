@@ -72,7 +72,8 @@ def _callback(
         for sample in read():
             if sample.name == name:
                 value = sample.total if total else sample.value
-                yield Observation(value, dict(sample.labels))
+                # a bool is an int to Python, and no number to the wire's encoder
+                yield Observation(float(value), dict(sample.labels))
 
     return observe
 

@@ -27,7 +27,7 @@ from weightctl.controller.store.database import DATABASE_NAME
 from weightctl.controller.store.evidence import read_epochs
 from weightctl.controller.store.oplog import verify_log
 from weightctl.controller.store.reading import open_reader
-from weightctl.controller.wiring import ambiguity_of, owner_of, plugin_points
+from weightctl.controller.wiring import ambiguity_of, metric_exporter, owner_of, plugin_points
 
 if TYPE_CHECKING:
     import argparse
@@ -56,6 +56,7 @@ def doctor(args: argparse.Namespace, console: Console) -> int:
         checks.append(_guarded("state directory", lambda: _state_dir(config)))
         checks.append(_guarded("op-log", lambda: _oplog(config)))
         checks.append(_guarded("former tiers", lambda: _former_tiers(config)))
+        checks.append(_guarded("telemetry", lambda: _telemetry(config)))
         checks.append(_gate(config))
         checks.append(_controller(config))
         checks.extend(_tiers(args, console, config))
@@ -162,6 +163,12 @@ def _former_tiers(config: Config) -> Check:
         return _ok("former tiers", "none")
     todo = "configure them again, or name those whose media are gone in policy.retired_tiers"
     return _bad("former tiers", f"used and not configured: {former}; deletions wait", todo)
+
+
+def _telemetry(config: Config) -> Check:
+    if metric_exporter(config) is None:
+        return _ok("telemetry", "off")
+    return _ok("telemetry", f"metrics go to {config.values['telemetry.otlp_endpoint']}")
 
 
 def _gate(config: Config) -> Check:
