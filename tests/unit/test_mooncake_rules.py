@@ -1,0 +1,181 @@
+"""Rules of the Mooncake adapter that are kept in one place each, over an imitated Master.
+
+Each test fails when its rule is taken out of the adapter; the contract suite holds the others.
+"""
+
+import json
+import math
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from anyio import to_thread
+
+from tests.support.mooncake_fake import LEASE_TTL_S, FakeMooncake
+from tests.support.mooncake_harness import connection_options
+from weightctl.adapters.conformance.suite.material import (
+    context,
+    drop_item,
+    fence,
+    item_of,
+    kinds,
+    member_of,
+    members_of,
+    states,
+    store,
+)
+from weightctl.adapters.mooncake.connection import shared
+from weightctl.adapters.mooncake.options import MooncakeOptions
+from weightctl.adapters.mooncake.tier import MooncakeTier
+from weightctl.controller.core.observation import Member, MemberState
+
+COMPLETE, UNKNOWN = MemberState.COMPLETE, MemberState.UNKNOWN
+
+
+class Shifting(FakeMooncake):
+    """A Master whose view changes, at once or with every question; and whose disks may vanish."""
+
+    view = 1
+    restless = False
+    disks_vanish = False
+
+    def _answer(self, path: str) -> tuple[int, bytes]:
+        if path == "/health":
+            self.view += self.restless
+            told = {"role": "leader", "service_ready": True, "view_version": self.view}
+            return 200, json.dumps(told).encode()
+        if path == "/get_segments_detail" and self.disks_vanish:
+            for one in self.objects.values():
+                one.disk = ""
+        return super()._answer(path)
+
+
+@pytest.fixture
+def master() -> Iterator[Shifting]:
+    made = Shifting()
+    yield made
+    made.close()
+
+
+@asynccontextmanager
+async def memory(medium: FakeMooncake, folder: Path) -> AsyncIterator[MooncakeTier]:
+    options = connection_options(
+        medium,
+        library="tests.support.mooncake_fake_client",
+        lease_ttl_s=LEASE_TTL_S,
+        patience_s=0.001,
+    )
+    made = MooncakeOptions(kind="mooncake-memory", connection=options)
+    async with MooncakeTier("memory", made, shared(options, context(folder))) as tier:
+        yield tier
+
+
+async def offloaded(tier: MooncakeTier, master: FakeMooncake) -> Member:
+    """One object with a cold copy, whose leases have run out."""
+    (member,) = await store(tier, {"k": b"content"})
+    await to_thread.run_sync(master.settle)
+    master.objects["k"].lease_until = 0.0
+    return member
+
+
+async def epoch_of(tier: MooncakeTier, member: Member) -> str:
+    return (await tier.observe(members_of([member]))).epoch
+
+
+async def test_a_master_that_has_forgotten_its_memory_begins_another_epoch(
+    master: Shifting, tmp_path: Path
+) -> None:
+    async with memory(master, tmp_path) as tier:
+        member = await offloaded(tier, master)
+        before = await epoch_of(tier, member)
+        await to_thread.run_sync(master.restart)
+        assert await epoch_of(tier, member) not in ("", before)
+
+
+async def test_another_view_is_another_epoch(master: Shifting, tmp_path: Path) -> None:
+    async with memory(master, tmp_path) as tier:
+        member = await offloaded(tier, master)
+        before = await epoch_of(tier, member)
+        master.view += 1
+        assert await epoch_of(tier, member) not in ("", before)
+
+
+async def test_an_answer_between_two_views_is_none(master: Shifting, tmp_path: Path) -> None:
+    async with memory(master, tmp_path) as tier:
+        member = await offloaded(tier, master)
+        master.restless = True
+        assert await states(tier, member) == [UNKNOWN]
+        assert await epoch_of(tier, member) == ""
+        master.restless = False
+        assert await states(tier, member) == [COMPLETE]
+
+
+async def test_what_was_put_with_another_digest_is_not_dropped(
+    master: Shifting, tmp_path: Path
+) -> None:
+    async with memory(master, tmp_path) as tier:
+        member = await offloaded(tier, master)
+        item = await drop_item(tier, member)
+        item = replace(item, member=replace(member, sha256=bytes(32)))
+        assert kinds(await tier.drop([item], fence())) == ["Retry"]
+        assert master.objects["k"].memory
+
+
+async def test_a_cold_copy_that_vanishes_before_the_clear_stops_it(
+    master: Shifting, tmp_path: Path
+) -> None:
+    async with memory(master, tmp_path) as tier:
+        member = await offloaded(tier, master)
+        item = await drop_item(tier, member)
+        master.disks_vanish = True
+        assert kinds(await tier.drop([item], fence())) == ["Busy"]
+        assert master.objects["k"].memory, "it would have been the last copy"
+
+
+@pytest.mark.parametrize("whole", [False, True])
+async def test_what_a_reader_holds_is_busy_and_stays(
+    master: Shifting, tmp_path: Path, whole: bool
+) -> None:
+    async with memory(master, tmp_path) as tier:
+        member = await offloaded(tier, master)
+        item = replace(await drop_item(tier, member), whole=whole)
+        master.objects["k"].lease_until = math.inf
+        (outcome,) = await tier.drop([item], fence())
+        assert kinds([outcome]) == ["Busy"]
+        assert getattr(outcome, "until_ms", None) is not None
+        assert master.objects["k"].memory
+        assert master.objects["k"].disk
+
+
+@pytest.mark.parametrize("whole", [False, True])
+async def test_another_copy_than_the_one_that_was_looked_at_stays(
+    master: Shifting, tmp_path: Path, whole: bool
+) -> None:
+    async with memory(master, tmp_path) as tier:
+        member = await offloaded(tier, master)
+        item = replace(await drop_item(tier, member), instance_id="another", whole=whole)
+        assert kinds(await tier.drop([item], fence())) == ["Conflict"]
+        assert master.objects["k"].memory
+
+
+async def test_what_is_open_for_reading_here_is_busy(master: Shifting, tmp_path: Path) -> None:
+    async with memory(master, tmp_path) as tier:
+        member = await offloaded(tier, master)
+        item = await drop_item(tier, member)
+        async with tier.open(member):
+            assert kinds(await tier.drop([item], fence())) == ["Busy"]
+        assert master.objects["k"].memory
+        assert kinds(await tier.drop([item], fence())) == ["Done"]
+
+
+async def test_bytes_of_the_same_size_that_somebody_else_put_are_not_taken_for_ours(
+    master: Shifting, tmp_path: Path
+) -> None:
+    async with memory(master, tmp_path / "a") as tier:
+        await offloaded(tier, master)
+    master.objects["k"].content[:] = b"another"
+    async with memory(master, tmp_path / "b") as tier:
+        outcome = await tier.store([item_of(member_of("k", b"content"), b"content")], fence())
+        assert kinds(outcome) == ["Conflict"]
