@@ -26,10 +26,12 @@ from weightctl.adapters.conformance.suite.material import (
     states,
     store,
 )
+from weightctl.adapters.mooncake.admin import Admin
 from weightctl.adapters.mooncake.connection import shared
 from weightctl.adapters.mooncake.options import MooncakeOptions
 from weightctl.adapters.mooncake.tier import MooncakeTier
 from weightctl.controller.core.observation import Member, MemberState
+from weightctl.controller.errors import TransientError
 
 COMPLETE, UNKNOWN = MemberState.COMPLETE, MemberState.UNKNOWN
 
@@ -40,8 +42,14 @@ class Shifting(FakeMooncake):
     view = 1
     restless = False
     disks_vanish = False
+    refused = "nothing"
+    """Paths that begin so are answered as ever, but for the status."""
 
     def _answer(self, path: str) -> tuple[int, bytes]:
+        status, body = self._said(path)
+        return 503 if path.startswith(self.refused) else status, body
+
+    def _said(self, path: str) -> tuple[int, bytes]:
         if path == "/health":
             self.view += self.restless
             told = {"role": "leader", "service_ready": True, "view_version": self.view}
@@ -92,6 +100,22 @@ async def test_a_master_that_has_forgotten_its_memory_begins_another_epoch(
         before = await epoch_of(tier, member)
         await to_thread.run_sync(master.restart)
         assert await epoch_of(tier, member) not in ("", before)
+
+
+@pytest.mark.parametrize("path", ["/health", "/get_all_keys", "/batch_query_keys"])
+async def test_what_is_said_with_another_status_is_no_answer(master: Shifting, path: str) -> None:
+    """Whatever its body says: a standby's has the form of an answer."""
+    admin = Admin([master.admin], 60.0)
+    health = await to_thread.run_sync(admin.health)
+    master.refused = path
+    calls = {
+        "/health": admin.health,
+        "/get_all_keys": lambda: admin.all_keys(health),
+        "/batch_query_keys": lambda: admin.query(health, ["k"]),
+    }
+    with pytest.raises(TransientError, match="answered 503"):
+        await to_thread.run_sync(calls[path])
+    await to_thread.run_sync(admin.close)
 
 
 async def test_another_view_is_another_epoch(master: Shifting, tmp_path: Path) -> None:
