@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import defaultdict
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException
 from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import MsgspecError
 from msgspec.json import decode
 
+from weightctl.adapters.mooncake.asking import FAILURES, Line
 from weightctl.adapters.mooncake.keys import query_of
 from weightctl.adapters.mooncake.replicas import entries_of
 from weightctl.controller.errors import TransientError
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from weightctl.adapters.mooncake.replicas import Entry
+    from weightctl.controller.ports import Clock
 
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
 """Of an answer whose size does not follow from what was asked."""
@@ -69,11 +70,12 @@ class Segment:
 class Admin:
     """The serving Master among `addresses`; all calls block.  Raises TransientError."""
 
-    def __init__(self, addresses: Sequence[str], deadline_s: float) -> None:
+    def __init__(self, addresses: Sequence[str], deadline_s: float, clock: Clock) -> None:
         self._addresses = tuple(addresses)
+        self._clock = clock
         self.deadline_s = deadline_s
         """For one answer."""
-        self._idle: defaultdict[str, SimpleQueue[HTTPConnection]] = defaultdict(SimpleQueue)
+        self._idle: defaultdict[str, SimpleQueue[Line]] = defaultdict(SimpleQueue)
         self._keeping = Lock()
         self._keeps = True
         self._counting = Lock()
@@ -82,13 +84,19 @@ class Admin:
 
     def health(self) -> Health:
         """The Master that serves.  Raises TransientError when none does."""
-        health = self.serving(self._addresses)
-        # The one that serves is asked first from now on.
+        return self._serving_first()
+
+    def _serving_first(self, leader: str = "") -> Health:
+        """The one that serves, which is asked first from now on."""
+        health = self.serving(self._addresses, leader)
         self._addresses = tuple(dict.fromkeys((health.address, *self._addresses)))
         return health
 
-    def serving(self, addresses: Iterable[str]) -> Health:
-        """The first of these that serves.  Raises TransientError when none does."""
+    def serving(self, addresses: Iterable[str], leader: str = "") -> Health:
+        """The first of these that serves, and takes `leader`, where one is named, for the leader.
+
+        Raises TransientError when none does.
+        """
         problems = []
         for address in addresses:
             try:
@@ -96,15 +104,18 @@ class Admin:
             except TransientError as error:
                 problems.append(f"{address}: {error.why}")
                 continue
-            if body.get("service_ready") is True:
-                view, leader = body.get("view_version"), body.get("leader_address")
-                return Health(
-                    address=address,
-                    role=str(body.get("role")),
-                    view="" if view is None else str(view),
-                    leader="" if leader is None else str(leader),
-                )
-            problems.append(f"{address}: role {body.get('role')}, not serving")
+            health = Health(
+                address=address,
+                role=str(body.get("role")),
+                view=_told(body.get("view_version")),
+                leader=_told(body.get("leader_address")),
+            )
+            if body.get("service_ready") is not True:
+                problems.append(f"{address}: role {health.role}, not serving")
+            elif leader and health.leader != leader:
+                problems.append(f"{address} takes {health.leader or 'nobody'} for the leader")
+            else:
+                return health
         raise _away("; ".join(problems))
 
     def query(self, health: Health, keys: list[str]) -> Mapping[str, Entry]:
@@ -162,29 +173,25 @@ class Admin:
     def _get(self, address: str, path: str, bytes_max: int) -> bytes:
         with self._counting:
             self.asked[path.partition("?")[0]] += 1  # KeyError for what is not known as harmless
-        with self._connection(address) as connection:
-            try:
-                connection.request("GET", path)
-                response = connection.getresponse()
-                body = response.read(bytes_max + 1)
-            except (OSError, HTTPException, ValueError, OverflowError) as error:
-                # The last two: the length of a chunk that the library believes.
-                raise _away(f"{address}: {type(error).__name__}: {error}") from error
-            if len(body) > bytes_max:  # its rest is never read: the connection is closed
-                raise _away(f"{address}: its answer has over {bytes_max} bytes")
-        if response.status != _OK:
-            raise _away(f"{address} answered {response.status}: {body[:200]!r}")
+        try:
+            with self._connection(address) as connection:
+                status, body = connection.ask("GET", path, bytes_max)
+                if len(body) > bytes_max:  # its rest is never read: the connection is closed
+                    raise _away(f"{address}: its answer has over {bytes_max} bytes")
+        except FAILURES as error:
+            raise _away(f"{address}: {type(error).__name__}: {error}") from error
+        if status != _OK:
+            raise _away(f"{address} answered {status}: {body[:200]!r}")
         return body
 
     @contextmanager
-    def _connection(self, address: str) -> Iterator[HTTPConnection]:
+    def _connection(self, address: str) -> Iterator[Line]:
         """A kept connection that is not known to be closed, or a new one; kept when it worked."""
-        host, _, port = address.rpartition(":")
         try:
             connection = self._idle[address].get_nowait()
         except Empty:
-            connection = HTTPConnection(host, int(port), timeout=self.deadline_s)
-        if connection.sock is not None and _is_stale(connection):
+            connection = Line(address, self.deadline_s, self._clock)
+        if connection.is_stale():
             connection.close()
         try:
             yield connection
@@ -198,20 +205,6 @@ class Admin:
         connection.close()
 
 
-def _is_stale(connection: HTTPConnection) -> bool:
-    """Whether the other side has closed it meanwhile: readable without a request means that."""
-    sock = connection.sock
-    sock.setblocking(False)  # noqa: FBT003 - the socket's own signature
-    try:
-        return sock.recv(1) is not None
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
-    finally:
-        sock.settimeout(connection.timeout)
-
-
 def _object(body: bytes, address: str) -> dict[str, Any]:
     try:
         value = decode(body)
@@ -220,6 +213,10 @@ def _object(body: bytes, address: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise _away(f"{address}: its answer is no object")
     return value
+
+
+def _told(value: object) -> str:
+    return "" if value is None else str(value)
 
 
 def _away(why: str) -> TransientError:

@@ -66,7 +66,7 @@ class Connection:
     def __init__(self, options: ConnectionOptions, context: TierContext) -> None:
         self.options = options
         self.context = context
-        self.admin = admin_of(options)
+        self.admin = admin_of(options, context.clock)
         self.standing = Standing(context.clock)
         path = Path(context.state_dir) / "tiers" / f"{options.cluster}.mooncake.sqlite"
         self.book = Book(path, read_only=context.read_only)

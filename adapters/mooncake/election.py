@@ -1,25 +1,28 @@
 """Which of several Masters leads, as their etcd says it.  Layer: a tier; blocking.
 
 A leader writes its RPC address into etcd; its HTTP interface is on the same host, at a port that is
-the same for all Masters.  etcd is asked before every look, over the HTTP that it speaks beside its
-own protocol.  Invariant: an answer counts only from the Master that etcd names, and only while that
-one names itself too: neither a deposed leader nor a neighbour on its port is taken for it.
+the same for all Masters, or at the addresses that are named.  etcd is asked before every look, over
+the HTTP that it speaks beside its own protocol.  Invariant: an answer counts only from the Master
+that etcd names, and only while that one names itself too: neither a deposed leader, which may say
+for a moment that it serves, nor a neighbour on its port is taken for it.
 """
 
 from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from http.client import HTTPConnection, HTTPException
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from msgspec import MsgspecError, Struct
+from msgspec.json import Decoder
 
 from weightctl.adapters.mooncake.admin import ANSWER_BYTES_MAX, Admin, Health
+from weightctl.adapters.mooncake.asking import FAILURES, Line
 from weightctl.controller.errors import TransientError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from weightctl.adapters.mooncake.options import ConnectionOptions
+    from weightctl.controller.ports import Clock
 
 _PREFIX = "mooncake-store/"
 _VIEW = "/master_view"
@@ -27,44 +30,50 @@ _PATH = "/v3/kv/range"
 _NAMES_TOLD = 8
 _EVERYWHERE = frozenset({"", "0.0.0.0", "::", "[::]"})  # noqa: S104 - refused, not listened on
 _OK = 200
-_SET = "see `weightctl doctor`; the options `master`, `cluster` and `admin_port` say where it is"
+_SET = (
+    "see `weightctl doctor`; the options `master`, `cluster` and `admin_port` say where it is, or"
+    " `admin` where the Masters have different HTTP ports"
+)
+
+
+class _Pair(Struct):
+    key: str
+    value: str = ""
+
+
+class _Found(Struct):
+    kvs: list[_Pair] = []
+
+
+_FOUND = Decoder(_Found)
 
 
 class Elected(Admin):
     """The Master that etcd names the leader of a cluster; all calls block."""
 
-    def __init__(
-        self, endpoints: Sequence[str], cluster: str, admin_port: int, deadline_s: float
-    ) -> None:
-        super().__init__((), deadline_s)
-        self._endpoints = tuple(endpoints)
-        self._cluster = cluster
-        self._admin_port = admin_port
+    def __init__(self, options: ConnectionOptions, clock: Clock) -> None:
+        super().__init__(options.admin, options.deadline_s, clock)
+        self._endpoints = tuple(options.master.removeprefix("etcd://").split(";"))
+        self._cluster = options.cluster
+        self._admin_port = options.admin_port
 
     def health(self) -> Health:
         """The leader, when it serves.  Raises TransientError."""
         leader = self._leader()
-        host = leader.rpartition(":")[0]
-        address = f"{host}:{self._admin_port}"
         named = f"etcd names {leader} the leader of cluster {self._cluster}"
-        if host in _EVERYWHERE:
-            raise TransientError(
-                named,
-                f"{named}, which is no address that others reach",
-                "start each Master with --rpc_address=ADDRESS, as its clients reach it",
-            )
         try:
-            health = self.serving([address])
+            if self._addresses:
+                return self._serving_first(leader)
+            host = leader.rpartition(":")[0]
+            if host not in _EVERYWHERE:
+                return self.serving([f"{host}:{self._admin_port}"], leader)
         except TransientError as error:
             raise TransientError(error.what, f"{named}; {error.why}", _SET) from error
-        if health.leader != leader:
-            raise TransientError(
-                "the Mooncake Master that leads was not found",
-                f"{named}; {address} takes {health.leader or 'nobody'} for it",
-                "it is asked again; where Masters have different HTTP ports, name the address of"
-                " each in the option `admin`",
-            )
-        return health
+        raise TransientError(
+            named,
+            f"{named}, which is no address that others reach",
+            "start each Master with --rpc_address=ADDRESS, as its clients reach it",
+        )
 
     def _leader(self) -> str:
         """RPC address of the leader.  Raises TransientError when there is none."""
@@ -89,7 +98,7 @@ class Elected(Admin):
         for endpoint in self._endpoints:
             try:
                 found = _pairs(self._post(endpoint, json.dumps(asked)))
-            except (OSError, HTTPException, ValueError, TypeError, LookupError) as error:
+            except (*FAILURES, MsgspecError, RecursionError) as error:
                 problems.append(f"{endpoint}: {type(error).__name__}: {error}")
                 continue
             # The one that answers is asked first from now on.
@@ -100,25 +109,22 @@ class Elected(Admin):
         )
 
     def _post(self, endpoint: str, body: str) -> bytes:
-        host, _, port = endpoint.rpartition(":")
-        connection = HTTPConnection(host, int(port), timeout=self.deadline_s)
+        line = Line(endpoint, self.deadline_s, self._clock)
         try:
-            connection.request("POST", _PATH, body, {"Content-Type": "application/json"})
-            response = connection.getresponse()
-            answer = response.read(ANSWER_BYTES_MAX)
+            kind = {"Content-Type": "application/json"}
+            status, answer = line.ask("POST", _PATH, ANSWER_BYTES_MAX, body=body, headers=kind)
         finally:
-            connection.close()
-        if response.status != _OK:
-            raise ValueError(f"answered {response.status}: {answer[:200]!r}")
+            line.close()
+        if status != _OK:
+            raise ValueError(f"answered {status}: {answer[:200]!r}")
         return answer
 
 
-def admin_of(options: ConnectionOptions) -> Admin:
-    """The HTTP side of a connection: of the Masters that are named, or of the one elected."""
-    if options.admin:
-        return Admin(options.admin, options.deadline_s)
-    endpoints = options.master.removeprefix("etcd://").split(";")
-    return Elected(endpoints, options.cluster, options.admin_port, options.deadline_s)
+def admin_of(options: ConnectionOptions, clock: Clock) -> Admin:
+    """The HTTP side of a connection: of the one Master, or of the one that is elected."""
+    if options.master.startswith("etcd://"):
+        return Elected(options, clock)
+    return Admin(options.admin, options.deadline_s, clock)
 
 
 def _encoded(text: str) -> str:
@@ -126,12 +132,7 @@ def _encoded(text: str) -> str:
 
 
 def _pairs(answer: bytes) -> list[tuple[str, str]]:
-    found: Any = json.loads(answer)
-    if not isinstance(found, dict):
-        raise ValueError("its answer is no object")  # noqa: TRY004 - caught with the others above
-    return [
-        (_decoded(pair["key"]), _decoded(pair.get("value", ""))) for pair in found.get("kvs", [])
-    ]
+    return [(_decoded(pair.key), _decoded(pair.value)) for pair in _FOUND.decode(answer).kvs]
 
 
 def _decoded(text: str) -> str:

@@ -1,12 +1,12 @@
 """Targets: what a Mooncake Master, or whoever has its port, answers over HTTP."""
 
 import json
-from http.client import HTTPConnection
 from io import BytesIO
 from typing import Any
 
 from tests.fuzz.target import Fault, Target
 from weightctl.adapters.mooncake import admin as product
+from weightctl.adapters.mooncake.asking import Line
 from weightctl.adapters.mooncake.replicas import (
     KINDS,
     has_cold,
@@ -17,6 +17,7 @@ from weightctl.adapters.mooncake.replicas import (
     size_of,
     state_of,
 )
+from weightctl.controller.clock import SystemClock
 from weightctl.controller.core.observation import MemberState
 from weightctl.controller.errors import TransientError
 
@@ -28,7 +29,7 @@ class Answering(product.Admin):
     """Has every request answered by the same body."""
 
     def __init__(self, body: bytes) -> None:
-        super().__init__([_HEALTH.address], 1.0)
+        super().__init__([_HEALTH.address], 1.0, SystemClock())
         self._body = body
 
     def _get(self, address: str, path: str, bytes_max: int) -> bytes:
@@ -126,8 +127,8 @@ class _Socket:
 
 
 def _parse_http(raw: bytes) -> product.Health:
-    asked = product.Admin([_HEALTH.address], 1.0)
-    connection = HTTPConnection("127.0.0.1", 1, timeout=1.0)
+    asked = product.Admin([_HEALTH.address], 1.0, SystemClock())
+    connection = Line(_HEALTH.address, 1.0, SystemClock())
     connection.sock = _Socket(raw)
     connection.auto_open = 0
     asked._idle[_HEALTH.address].put(connection)

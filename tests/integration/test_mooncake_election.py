@@ -10,6 +10,7 @@ from tests.support.mooncake_lab import CLUSTER_ID, Pair, needs_wheel, require_et
 from weightctl.adapters.mooncake.admin import Admin, Health
 from weightctl.adapters.mooncake.election import admin_of
 from weightctl.adapters.mooncake.options import parse
+from weightctl.controller.clock import SystemClock
 from weightctl.controller.errors import TransientError
 
 pytestmark = needs_wheel
@@ -56,7 +57,8 @@ def test_the_leader_is_found_through_etcd_alone_and_followed_to_the_next_one(two
 
     strange = parse("memory", "mooncake-memory", {**given, "cluster": "elsewhere"}).connection
     told = f"no leader of cluster elsewhere; it knows one of {CLUSTER_ID}"
-    with closing(admin_of(strange)) as admin, pytest.raises(TransientError, match=told):
+    clock = SystemClock()
+    with closing(admin_of(strange, clock)) as admin, pytest.raises(TransientError, match=told):
         admin.health()
 
     def found(other_than: str) -> bool:
@@ -66,7 +68,8 @@ def test_the_leader_is_found_through_etcd_alone_and_followed_to_the_next_one(two
         seen.append(health)
         return True
 
-    with closing(admin_of(parse("memory", "mooncake-memory", given).connection)) as admin:
+    options = parse("memory", "mooncake-memory", given).connection
+    with closing(admin_of(options, clock)) as admin:
         until("a leader is found", lambda: found(""))
         assert seen[0].address in two.health()
         assert admin.all_keys(seen[0]) == []

@@ -1,12 +1,75 @@
-"""How much of an answer of a Mooncake Master is read."""
+"""How much of an answer of a Mooncake Master is read, and for how long."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from threading import Thread
 
 import pytest
 
 from tests.fuzz.on_mooncake import _parse_http
-from weightctl.adapters.mooncake.admin import ANSWER_BYTES_MAX
+from weightctl.adapters.mooncake.admin import ANSWER_BYTES_MAX, Admin
+from weightctl.controller.clock import SystemClock
 from weightctl.controller.errors import TransientError
+
+
+class Ticking(SystemClock):
+    """On which a second passes with every look at it."""
+
+    def __init__(self) -> None:
+        self._now_s = 0.0
+
+    def monotonic_s(self) -> float:
+        self._now_s += 1.0
+        return self._now_s
+
+
+@contextmanager
+def dripping(start: bytes) -> Iterator[str]:
+    """Address of a server that answers `start` and then more and more, for ever."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with suppress(OSError):
+                connection, _ = server.accept()
+                with connection:
+                    connection.sendall(start)
+                    while True:
+                        connection.sendall(b"x")
+
+        thread = Thread(target=serve)
+        thread.start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        thread.join()
 
 
 def test_an_answer_that_is_larger_than_its_question_allows_is_not_read_to_its_end() -> None:
     with pytest.raises(TransientError, match=f"over {ANSWER_BYTES_MAX} bytes"):
         _parse_http(b"HTTP/1.1 200 OK\r\n\r\n" + b" " * (ANSWER_BYTES_MAX + 100))
+
+
+@pytest.mark.parametrize(
+    "start",
+    [b"", b"HTTP/1.1 200 OK\r\nA: ", b"HTTP/1.1 200 OK\r\nContent-Length: 9999999\r\n\r\n"],
+    ids=["status", "headers", "body"],
+)
+def test_an_answer_that_comes_a_byte_at_a_time_has_one_deadline_for_all_of_it(start: bytes) -> None:
+    with dripping(start) as address:
+        admin = Admin([address], 60.0, Ticking())
+        with pytest.raises(TransientError, match=r"not whole in time|LineTooLong"):
+            admin.health()
+        admin.close()
+
+
+@pytest.mark.parametrize("address", ["a b:1", "a\nb:1", "a\0b:1", "a:99999", "\u00e9" * 80 + ":1"])
+def test_an_address_that_is_none_is_a_master_that_does_not_answer(address: str) -> None:
+    admin = Admin([address], 60.0, SystemClock())
+    with pytest.raises(TransientError):
+        admin.health()
+
+
+def test_an_address_of_the_sixth_version_is_asked_without_its_brackets() -> None:
+    admin = Admin(["[::1]:1"], 60.0, SystemClock())
+    with pytest.raises(TransientError) as refused:
+        admin.health()
+    assert "gaierror" not in refused.value.why

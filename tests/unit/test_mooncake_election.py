@@ -14,6 +14,7 @@ from tests.support.mooncake_fake import FakeMooncake
 from weightctl.adapters.mooncake.admin import Admin
 from weightctl.adapters.mooncake.election import Elected, admin_of
 from weightctl.adapters.mooncake.options import ConnectionOptions, parse
+from weightctl.controller.clock import SystemClock
 from weightctl.controller.errors import ConfigError, TransientError
 
 VIEW = "mooncake-store/{}/master_view"
@@ -94,7 +95,9 @@ def voter() -> Iterator[Voter]:
 @contextmanager
 def elected(etcd: FakeEtcd, voter: Voter, *before: str) -> Iterator[Elected]:
     port = int(voter.admin.rpartition(":")[2])
-    with closing(Elected((*before, etcd.address), "c", port, 20.0)) as admin:
+    master = f"etcd://{';'.join((*before, etcd.address))}"
+    options = connection(master=master, cluster="c", admin_port=port, deadline_s=20.0)
+    with closing(Elected(options, SystemClock())) as admin:
         yield admin
 
 
@@ -181,13 +184,41 @@ def test_an_etcd_that_refuses_is_named_with_its_answer(
 def test_an_etcd_that_answers_nonsense_is_no_absence_of_a_leader(
     etcd: FakeEtcd, voter: Voter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for answer in (b"", b"[]", b'{"kvs": [{}]}', b'{"kvs": [{"key": "?"}]}', b'{"kvs": 5}'):
+    deep = b'{"kvs":' + b"[" * 100_000
+    for answer in (b"", b"[]", deep, b'{"kvs": [{}]}', b'{"kvs": [{"key": "?"}]}', b'{"kvs": 5}'):
         monkeypatch.setattr(etcd, "_answer", lambda *_, answer=answer: answer)
         with (
             elected(etcd, voter) as admin,
             pytest.raises(TransientError, match="no answer that can be used"),
         ):
             admin.health()
+
+
+def test_of_named_masters_the_one_that_etcd_names_is_asked_though_another_says_it_serves(
+    etcd: FakeEtcd, voter: Voter
+) -> None:
+    with closing(Voter()) as deposed:
+        deposed.leader = "127.0.0.1:50052"
+        etcd.values[VIEW.format("c")] = deposed.leader
+        options = connection(
+            master=f"etcd://{etcd.address}", cluster="c", admin=f"{deposed.admin},{voter.admin}"
+        )
+        with closing(admin_of(options, SystemClock())) as admin:
+            assert admin.health().address == deposed.admin
+            etcd.values[VIEW.format("c")] = voter.rpc
+            assert admin.health().address == voter.admin
+            etcd.values[VIEW.format("c")] = "127.0.0.1:50053"
+            with pytest.raises(TransientError, match=r"takes 127\.0\.0\.1:50051 for the leader"):
+                admin.health()
+
+
+@pytest.mark.parametrize("named", ["a b:1", "a\nb:1", "a\0b:1", "::1:1", "no-port"])
+def test_a_leader_whose_address_is_none_is_one_that_does_not_answer(
+    etcd: FakeEtcd, voter: Voter, named: str
+) -> None:
+    etcd.values[VIEW.format("c")] = named
+    with elected(etcd, voter) as admin, pytest.raises(TransientError):
+        admin.health()
 
 
 # --- options ---
@@ -201,15 +232,15 @@ def test_one_line_is_enough_and_a_list_of_addresses_goes_before_it() -> None:
     alone = connection(master="10.0.0.1:50051")
     assert alone.admin == ("10.0.0.1:9003",)
     assert connection(master="10.0.0.1:50051", admin_port=9004).admin == ("10.0.0.1:9004",)
-    assert type(admin_of(alone)) is Admin
+    assert type(admin_of(alone, SystemClock())) is Admin
     several = connection(master="etcd://a:2379;b:2379", admin_port=9004)
     assert (several.admin, several.admin_port) == ((), 9004)
-    found = admin_of(several)
+    found = admin_of(several, SystemClock())
     assert isinstance(found, Elected)
     assert found._endpoints == ("a:2379", "b:2379")
     named = connection(master="etcd://a:2379", admin="m:1,n:1")
     assert named.admin == ("m:1", "n:1")
-    assert type(admin_of(named)) is Admin
+    assert isinstance(admin_of(named, SystemClock()), Elected)
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ from weightctl.adapters.mooncake.replicas import (
     states_of,
 )
 from weightctl.adapters.mooncake.strays import strays
+from weightctl.controller.clock import SystemClock
 from weightctl.controller.core.identity import (
     Identity,
     manifest_key,
@@ -216,7 +217,7 @@ def imitated() -> Iterator[FakeMooncake]:
 
 def test_a_master_that_hangs_costs_a_deadline() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        admin = Admin([f"127.0.0.1:{silent.getsockname()[1]}"], 0.2)
+        admin = Admin([f"127.0.0.1:{silent.getsockname()[1]}"], 0.2, SystemClock())
         with pytest.raises(TransientError, match="no answer that can be used"):
             admin.health()
         admin.close()
@@ -224,7 +225,7 @@ def test_a_master_that_hangs_costs_a_deadline() -> None:
 
 def test_the_master_that_serves_is_found_among_several(imitated: FakeMooncake) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        admin = Admin([f"127.0.0.1:{silent.getsockname()[1]}", imitated.admin], 0.2)
+        admin = Admin([f"127.0.0.1:{silent.getsockname()[1]}", imitated.admin], 0.2, SystemClock())
         assert admin.health().address == imitated.admin
         assert admin.query(admin.health(), ["k"])["k"].error == "OBJECT_NOT_FOUND"
         admin.close()
@@ -234,10 +235,9 @@ def test_no_connection_is_kept_after_all_were_closed(
     imitated: FakeMooncake,
 ) -> None:
     """A look that was given up ends, or begins, in its thread after its tier was left."""
-    admin = Admin([imitated.admin], 60.0)
+    admin = Admin([imitated.admin], 60.0, SystemClock())
     with admin._connection(imitated.admin) as ends_late:
-        ends_late.request("GET", "/health")
-        ends_late.getresponse().read()
+        ends_late.ask("GET", "/health", 1000)
         admin.close()
         assert ends_late.sock is not None
     assert ends_late.sock is None
@@ -350,7 +350,7 @@ def test_objects_with_managed_names_that_the_book_lacks_are_strays_of_their_grou
 def test_only_paths_that_take_no_lease_are_asked_and_each_is_counted(
     imitated: FakeMooncake,
 ) -> None:
-    admin = Admin([imitated.admin], 1.0)
+    admin = Admin([imitated.admin], 1.0, SystemClock())
     health = admin.health()
     admin.query(health, ["k"])
     admin.query(health, ["k"])
