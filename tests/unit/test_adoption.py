@@ -123,7 +123,7 @@ async def bench(folder: Path) -> AsyncIterator[Bench]:
     """Import with one store, then forget it: what stays are objects in tiers."""
     hot, cold = DetailTier("memory", hot=True), DetailTier("disk", hot=False)
     clock, entropy = VirtualClock(), SeededEntropy(1)
-    options = WeightStoreOptions(payload_bytes=1000, attempts=1)
+    options = WeightStoreOptions(payload_bytes=1000, attempts=1, busy_s=0)
     source = await to_thread.run_sync(write_model, folder / "model.safetensors", MODEL)
 
     def over(store: WeightMetadataStore) -> WeightStore:
