@@ -30,6 +30,7 @@ from weightctl.adapters.mooncake.admin import Admin
 from weightctl.adapters.mooncake.connection import shared
 from weightctl.adapters.mooncake.options import MooncakeOptions
 from weightctl.adapters.mooncake.tier import MooncakeTier
+from weightctl.controller.clock import SystemClock
 from weightctl.controller.core.observation import Member, MemberState
 from weightctl.controller.errors import TransientError
 
@@ -105,7 +106,7 @@ async def test_a_master_that_has_forgotten_its_memory_begins_another_epoch(
 @pytest.mark.parametrize("path", ["/health", "/get_all_keys", "/batch_query_keys"])
 async def test_what_is_said_with_another_status_is_no_answer(master: Shifting, path: str) -> None:
     """Whatever its body says: a standby's has the form of an answer."""
-    admin = Admin([master.admin], 60.0)
+    admin = Admin([master.admin], 60.0, SystemClock())
     health = await to_thread.run_sync(admin.health)
     master.refused = path
     calls = {
