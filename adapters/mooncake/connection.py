@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakValueDictionary
@@ -27,7 +28,7 @@ from weightctl.adapters.mooncake.replicas import in_memory, is_there
 from weightctl.adapters.mooncake.standing import CountedWorker, Standing
 from weightctl.adapters.shared.pump import raise_first
 from weightctl.adapters.shared.workers import EngineSpec, WorkerLimits, WorkerPool
-from weightctl.controller.errors import ReconcileError, TransientError
+from weightctl.controller.errors import ConfigError, ReconcileError, TransientError
 from weightctl.controller.ports import NOT_SET_UP, SET_UP_BY_USE
 
 if TYPE_CHECKING:
@@ -90,6 +91,11 @@ class Connection:
         self._readers: WorkerPool
 
     # --- life ---
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a tier has entered it and not left."""
+        return self._entered > 0
 
     async def enter(self) -> None:
         """Open the book; the clients start when they are first needed."""
@@ -388,13 +394,33 @@ class Connection:
                     self._unrevoked.discard(key)
 
 
-_open: WeakValueDictionary[tuple[str, bool, ConnectionOptions], Connection] = WeakValueDictionary()
+_open: WeakValueDictionary[tuple[str, bool, str], Connection] = WeakValueDictionary()
 
 
 def shared(options: ConnectionOptions, context: TierContext) -> Connection:
-    """The connection with these options for this state directory, new or one that is in use."""
-    key = (context.state_dir, context.read_only, options)
+    """The one connection of this state directory to this cluster, new or one that is in use.
+
+    Two over one book would each act on what the other has changed meanwhile.  Raises ConfigError
+    when one of the same configuration, or one that is in use, has other options.
+    """
+    key = (context.state_dir, context.read_only, options.cluster)
     connection = _open.get(key)
+    if connection is not None and connection.options != options:
+        if connection.context is context or connection.in_use:
+            raise _unequal(connection.options, options)
+        connection = None
     if connection is None:
         connection = _open[key] = Connection(options, context)
     return connection
+
+
+def _unequal(one: ConnectionOptions, other: ConnectionOptions) -> ConfigError:
+    names = [field.name for field in fields(one)]
+    named = [name for name in names if getattr(one, name) != getattr(other, name)]
+    said = "; ".join(f"{name} = {getattr(one, name)} and {getattr(other, name)}" for name in named)
+    return ConfigError(
+        f"the tiers of Mooncake cluster {one.cluster!r} cannot be used together",
+        f"they share one connection and differ in {said}",
+        "set connection options in the section [mooncake] only; give another cluster that is used"
+        " beside it another `cluster`",
+    )

@@ -1,7 +1,7 @@
 """Options of the Mooncake tiers.  Layer: a tier; pure.
 
-Invariant: tiers with equal connection options share one connection, so the options of the
-connection are a value of their own.
+Invariant: the tiers of one cluster share one connection, so the options of the connection are a
+value of their own.
 """
 
 from __future__ import annotations

@@ -25,14 +25,23 @@ def is_foreign(owner: str, holder: str) -> bool:
     return bool(owner and holder) and owner != holder
 
 
-def refuse_foreign(where: str, owner: str, holder: str) -> None:
-    """Raise ForeignMediumError for the medium at `where` when it belongs to another store."""
+def refuse_foreign(
+    where: str,
+    owner: str,
+    holder: str,
+    *,
+    instead: str = "give this tier another path",
+    section: str = "on this tier once",
+) -> None:
+    """Raise ForeignMediumError for the medium at `where` when it belongs to another store.
+
+    instead: what a person can do without taking it over; section: where `adopt` is set.
+    """
     if is_foreign(owner, holder):
         raise ForeignMediumError(
             f"{where} belongs to another store (uuid {owner})",
             "two stores in one place would count and remove each other's copies",
-            "give this tier another path; if that store is gone for good, "
-            f"set `{ADOPT} = true` on this tier once",
+            f"{instead}; if that store is gone for good, set `{ADOPT} = true` {section}",
         )
 
 

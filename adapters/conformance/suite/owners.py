@@ -130,7 +130,7 @@ async def _assert_refused(tier: Tier, item: DropItem) -> None:
     assert kinds(await tier.quarantine([item], fence())) == ["Permanent"]
     assert kinds(await tier.verify([wanted])) == ["Permanent"]
     for ask in (tier.inventory, tier.capacity):
-        with pytest.raises(TerminalError, match=r"another path(.|\n)*`adopt = true`"):
+        with pytest.raises(TerminalError, match=r"another (path|cluster)(.|\n)*`adopt = true`"):
             await ask()
     with pytest.raises(TerminalError, match="another store"):
         async with tier.open(wanted):
