@@ -28,11 +28,12 @@ from weightctl.adapters.conformance.suite.material import (
 )
 from weightctl.adapters.mooncake.admin import Admin
 from weightctl.adapters.mooncake.connection import shared
+from weightctl.adapters.mooncake.engine import Engine
 from weightctl.adapters.mooncake.options import MooncakeOptions
 from weightctl.adapters.mooncake.tier import MooncakeTier
 from weightctl.controller.clock import SystemClock
 from weightctl.controller.core.observation import Member, MemberState
-from weightctl.controller.errors import TransientError
+from weightctl.controller.errors import TerminalError, TransientError
 
 COMPLETE, UNKNOWN = MemberState.COMPLETE, MemberState.UNKNOWN
 
@@ -172,6 +173,14 @@ async def test_what_a_reader_holds_is_busy_and_stays(
         assert getattr(outcome, "until_ms", None) is not None
         assert master.objects["k"].memory
         assert master.objects["k"].disk
+
+
+def test_a_clear_without_a_segment_which_would_be_one_of_everything_never_reaches_the_library() -> (
+    None
+):
+    engine = Engine(memoryview(bytearray(16)), library="none", setup={})
+    with pytest.raises(TerminalError, match="without a segment"):
+        engine.clear(["k"], "")
 
 
 @pytest.mark.parametrize("whole", [False, True])
