@@ -23,6 +23,7 @@ from weightctl.adapters.conformance.suite.material import (
     kinds,
     member_of,
     members_of,
+    source_of,
     states,
     store,
 )
@@ -34,6 +35,7 @@ from weightctl.adapters.mooncake.tier import MooncakeTier
 from weightctl.controller.clock import SystemClock
 from weightctl.controller.core.observation import Member, MemberState
 from weightctl.controller.errors import TerminalError, TransientError
+from weightctl.controller.ports import StoreItem
 
 COMPLETE, UNKNOWN = MemberState.COMPLETE, MemberState.UNKNOWN
 
@@ -173,6 +175,20 @@ async def test_what_a_reader_holds_is_busy_and_stays(
         assert getattr(outcome, "until_ms", None) is not None
         assert master.objects["k"].memory
         assert master.objects["k"].disk
+
+
+async def test_a_put_that_a_newer_term_overtook_while_it_wrote_is_taken_back(
+    master: Shifting, tmp_path: Path
+) -> None:
+    async with memory(master, tmp_path) as tier:
+
+        async def overtake() -> None:
+            await tier.drop([], fence(term=9))
+
+        source = source_of(b"content", before_read=overtake)
+        item = StoreItem(member=member_of("k", b"content"), open_source=source)
+        assert kinds(await tier.store([item], fence(term=5))) == ["Fenced"]
+    assert "k" not in master.objects
 
 
 def test_a_clear_without_a_segment_which_would_be_one_of_everything_never_reaches_the_library() -> (
