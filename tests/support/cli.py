@@ -118,14 +118,17 @@ class Cli:
             shutil.copytree(_imported_once() / name, self.folder / name)
 
     @contextmanager
-    def running(self) -> Iterator[subprocess.Popen[bytes]]:
-        """`weightctl run` until the block ends, when it must end cleanly if it still runs."""
+    def running(self, *, may_end: bool = False) -> Iterator[subprocess.Popen[bytes]]:
+        """`weightctl run` until the block ends, when it must end cleanly if it still runs.
+
+        may_end: it may end by itself, also before it has answered once.
+        """
         with (self.folder / "run.log").open("ab") as log:
             child = subprocess.Popen(
                 self.command("run"), env=self.environ(), stdin=subprocess.DEVNULL, stderr=log
             )
         try:
-            self.wait_answers(child)
+            self.wait_answers(child, may_end=may_end)
             yield child
             if child.poll() is None:
                 child.send_signal(signal.SIGTERM)
@@ -134,11 +137,13 @@ class Cli:
             child.kill()
             child.wait()
 
-    def wait_answers(self, child: subprocess.Popen[bytes]) -> None:
+    def wait_answers(self, child: subprocess.Popen[bytes], *, may_end: bool = False) -> None:
         """Wait until the child listens on the control socket."""
 
         def answers() -> bool:
-            assert child.poll() is None, self.log()
+            if child.poll() is not None:
+                assert may_end, self.log()
+                return True
             connection = client.connect(str(self.state_dir))
             if connection is not None:
                 connection.close()
