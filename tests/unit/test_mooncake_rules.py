@@ -46,12 +46,19 @@ class Shifting(FakeMooncake):
     view = 1
     restless = False
     disks_vanish = False
+    moves_when_read = False
     refused = "nothing"
     """Paths that begin so are answered as ever, but for the status."""
 
     def _answer(self, path: str) -> tuple[int, bytes]:
         status, body = self._said(path)
         return 503 if path.startswith(self.refused) else status, body
+
+    def rpc_read(self, key: str, offset: int, size_bytes: int) -> int | bytes:
+        if self.moves_when_read:
+            one = self.objects[key]
+            one.memory = {endpoint: at + 1 for endpoint, at in one.memory.items()}
+        return super().rpc_read(key, offset, size_bytes)
 
     def _said(self, path: str) -> tuple[int, bytes]:
         if path == "/health":
@@ -189,6 +196,29 @@ async def test_a_put_that_a_newer_term_overtook_while_it_wrote_is_taken_back(
         item = StoreItem(member=member_of("k", b"content"), open_source=source)
         assert kinds(await tier.store([item], fence(term=5))) == ["Fenced"]
     assert "k" not in master.objects
+
+
+async def test_a_key_that_could_share_a_file_on_a_host_is_refused(
+    master: Shifting, tmp_path: Path
+) -> None:
+    async with memory(master, tmp_path) as tier:
+        await store(tier, {"a/b": b"content"})
+        item = item_of(member_of("a_b", b"content"), b"content")
+        (outcome,) = await tier.store([item], fence())
+        assert kinds([outcome]) == ["Permanent"]
+        assert "share a file" in str(outcome)
+    assert "a_b" not in master.objects
+
+
+async def test_what_moved_while_it_was_read_is_not_verified(
+    master: Shifting, tmp_path: Path
+) -> None:
+    async with memory(master, tmp_path) as tier:
+        member = await offloaded(tier, master)
+        master.moves_when_read = True
+        assert kinds(await tier.verify([member])) == ["Retry"]
+        master.moves_when_read = False
+        assert kinds(await tier.verify([member])) == ["Done"]
 
 
 def test_a_clear_without_a_segment_which_would_be_one_of_everything_never_reaches_the_library() -> (
