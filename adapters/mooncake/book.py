@@ -1,9 +1,10 @@
 """What the Master does not tell, kept in the state directory.  Layer: a tier; blocking.
 
 Owns one SQLite file: for each managed object its group, digest and the client that put it, the
-highest term served of each holder, and the token of the epoch.  The Master shows neither groups
-nor owners nor digests.  Invariant: a row is on disk before the object that it describes is put; a
-term before anything is done for it.
+highest term served of each holder, the token of the epoch, which Master that was, and the rank of
+this store's claim or who has refused it.  The Master shows neither groups nor owners nor digests.
+Invariant: a row is on disk before the object that it describes is put; a term before anything is
+done for it.
 """
 
 from __future__ import annotations
@@ -32,6 +33,11 @@ CREATE TABLE IF NOT EXISTS object (
 CREATE TABLE IF NOT EXISTS fence (holder TEXT PRIMARY KEY, term INTEGER NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS epoch (id INTEGER PRIMARY KEY CHECK (id = 1), token TEXT NOT NULL)
 STRICT;
+CREATE TABLE IF NOT EXISTS place (id INTEGER PRIMARY KEY CHECK (id = 1), master TEXT NOT NULL)
+STRICT;
+CREATE TABLE IF NOT EXISTS claim (
+    id INTEGER PRIMARY KEY CHECK (id = 1), number INTEGER NOT NULL, refused_by TEXT NOT NULL
+) STRICT;
 """
 _COLUMNS = ("key", "group_id", "size_bytes", "sha256", "token", "owner", "drops")
 _SELECT = "SELECT key, group_id, size_bytes, sha256, token, owner, drops FROM object"
@@ -71,6 +77,12 @@ class Book:
         self._strange: set[str] = set()
         """Keys of objects that no client of ours is known to have put."""
         self.epoch = ""
+        self.master = ""
+        """The Master whose book it is; empty when that is not known yet."""
+        self.rank = -1
+        """Of this store's claim on the cluster; below 0 when it never had it."""
+        self.refused_by = ""
+        """The store that was seen to own the cluster."""
 
     def open(self) -> None:
         """Read it all; create it unless it is opened for asking only."""
@@ -88,6 +100,7 @@ class Book:
             for values in self._db.execute(_SELECT):
                 self._keep(Row(**dict(zip(_COLUMNS, values, strict=True))))
             self.epoch = next((row[0] for row in self._db.execute("SELECT token FROM epoch")), "")
+            self._read_claim(self._db)
 
     def close(self) -> None:
         """Close the file."""
@@ -151,6 +164,20 @@ class Book:
             db.execute("INSERT OR REPLACE INTO epoch VALUES (1, ?)", (token,))
             self.epoch = token
 
+    def set_master(self, master: str) -> None:
+        """Remember whose book it is."""
+        with self._lock, self._translated(), self._writing() as db:
+            db.execute("INSERT OR REPLACE INTO place VALUES (1, ?)", (master,))
+            self.master = master
+
+    def set_claim(self, rank: int, refused_by: str) -> None:
+        """Remember the rank of this store's claim, and who has refused it; empty for nobody."""
+        if (rank, refused_by) == (self.rank, self.refused_by):
+            return
+        with self._lock, self._translated(), self._writing() as db:
+            db.execute("INSERT OR REPLACE INTO claim VALUES (1, ?, ?)", (rank, refused_by))
+            self.rank, self.refused_by = rank, refused_by
+
     def admit(self, fence: Fence) -> None:
         """Let `fence` act, remembering its term.  Raises FencedError for an older one."""
         with self._lock, self._translated(), self._writing() as db:
@@ -160,6 +187,14 @@ class Book:
             refuse_older(fence, served)
             if served != fence.term:
                 db.execute("INSERT OR REPLACE INTO fence VALUES (?, ?)", (fence.holder, fence.term))
+
+    def _read_claim(self, db: sqlite3.Connection) -> None:
+        tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master")}
+        if {"place", "claim"} <= tables:  # one of an older release, opened for asking, has none
+            for row in db.execute("SELECT master FROM place"):
+                (self.master,) = row
+            for row in db.execute("SELECT number, refused_by FROM claim"):
+                self.rank, self.refused_by = row
 
     def _keep(self, row: Row) -> None:
         self._rows[row.key] = row

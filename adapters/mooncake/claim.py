@@ -3,19 +3,22 @@
 The owner is named by the key of a small object, because keys can be listed without a lease and
 contents cannot be read without one.  It is hard-pinned in memory and offloaded like any other, so
 it comes back with what the hosts kept.  A host that restarts on its folder also brings back owners
-that were removed long ago; these lie on its disk alone, while a living one is in memory.
-Invariant: a store that was refused once never takes the cluster because its owner is out of sight.
+that were removed long ago.  So a claim has a rank: the highest counts, and among equal ones those
+in memory.  Whoever takes a cluster over is above all that were before, and an owner puts its claim
+anew in each epoch, one higher.  Which rank this store has, and who has refused it, is in the book.
+Invariants: a store that was refused stays so until a person says `adopt`; in a new epoch nothing is
+done before the hosts had time to bring back whose the cluster is.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
 from anyio import to_thread
 
 from weightctl.adapters.mooncake.codes import Meaning, meaning_of, told
-from weightctl.adapters.mooncake.engine import Engine
 from weightctl.adapters.mooncake.replicas import in_memory, is_there
 from weightctl.adapters.shared.ownership import refuse_foreign, tell_adopted
 from weightctl.controller.errors import TransientError
@@ -27,11 +30,40 @@ if TYPE_CHECKING:
     from weightctl.adapters.mooncake.replicas import Entry
 
 OWNER_PREFIX = "weightctl-owner/"
+_OWNER = re.compile(r"(.+?)(?:/(\d{1,18}))?", re.DOTALL)
 POLL_S = 0.1
+NEWCOMER = 1.5
+"""How much longer a store waits that never had the cluster: an owner comes first."""
+_AGAIN_S = (10.0, 3600.0)
+"""Pause until the owners are asked for again in one epoch, at first and at last: it doubles."""
 
 
 class DisownedError(TransientError):
     """The object that names this store as the owner of the cluster is not there any more."""
+
+
+class WatchedError(TransientError):
+    """In `left_s` it will be seen whose the cluster is."""
+
+    def __init__(self, where: str, left_s: float) -> None:
+        super().__init__(
+            where,
+            "it is new to this store, or its Master was restarted: for another"
+            f" {left_s:.1f} s its hosts may bring back whose it is (claim_s)",
+            "it goes on by itself",
+        )
+        self.left_s = left_s
+
+
+class Rank(NamedTuple):
+    """How one claim stands beside others: the greatest is the owner."""
+
+    number: int
+    living: bool
+    """Whether it is in memory: not only what a host has brought back from its disk."""
+
+
+_NONE = Rank(-1, living=False)
 
 
 class Claim:
@@ -41,24 +73,46 @@ class Claim:
         context = connection.context
         self._connection = connection
         self._holder = context.holder
+        self._acts = bool(context.holder) and not context.read_only
+        self._adopts = connection.options.adopt and self._acts
+        """Until the first time: a later owner is not taken from by what was left in a file."""
         self._taking = anyio.Lock()
-        self._refused = ""
-        """The other store that was seen to own it."""
-        self.held = not context.holder
-        """Whether the cluster was seen to be this store's, or nobody's for a dry run."""
-        self.keys = [owner_key(context.holder)] if context.holder and not context.read_only else []
+        self._held = not context.holder
+        self._key = ""
+        self._judged: str | None = None
+        """The epoch that was over when it was last decided whose the cluster is."""
+        self._watched_s: float | None = None
+        """Since when an epoch is watched that is not this store's yet."""
+        self._pause_s = _AGAIN_S[0]
+        self._again_s = 0.0
+
+    @property
+    def keys(self) -> list[str]:
         """What is asked for with every look."""
+        return [self._key] if self._key else []
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it has to be asked whose the cluster is."""
+        if not self._held:
+            return True
+        return self._acts and self._connection.context.clock.monotonic_s() >= self._again_s
 
     def check(self, entries: Mapping[str, Entry]) -> None:
         """Raise DisownedError when an answer does not have the key that is asked for."""
         for key in self.keys:
             if not is_there(entries.get(key)):
-                self.held = False
+                self._held = False
                 raise DisownedError(
                     f"cluster {self._connection.options.cluster}",
                     "the Master does not hold the object that names this store as its owner",
                     "it is looked at whose the cluster is",
                 )
+
+    def forgotten(self) -> None:
+        """The marker of the epoch is gone: whose the cluster is has to be seen anew."""
+        if self._holder and self._judged != self._connection.book.epoch:
+            self._held = False
 
     async def take(self) -> None:
         """Make sure that the cluster is this store's.  Raises ForeignMediumError, ReconcileError.
@@ -66,67 +120,160 @@ class Claim:
         A dry run takes nothing.
         """
         async with self._taking:
-            if self.held:
+            if not self.is_due:
                 return
-            options, read_only = self._connection.options, self._connection.context.read_only
-            where, found = f"cluster {options.cluster}", await self._owners()
-            others = [owner for owner in found if owner != self._holder]
-            if others and options.adopt and not read_only:
-                for owner in others:
-                    await self._remove(owner)
-                    tell_adopted(where, owner)
-                others = []
-            elif not found and not options.adopt:
-                others = [self._refused] if self._refused else []
-            if others:
-                self._refused = others[0]
-                refuse_foreign(where, others[0], self._holder)
-            if self._holder not in found and not read_only:
-                await self._put(where)
-            self.held = True
+            epoch, refused_by = self._connection.book.epoch, self._connection.book.refused_by
+            if refused_by and not self._adopts:
+                self._refuse(refused_by)
+            try:
+                found, is_new = await self._ask()
+            except TransientError:
+                self._watched_s = None
+                raise
+            is_new = is_new and self._judged != epoch
+            if is_new:
+                self._held = False
+                self._watch(found)
+            await self._decide(found, is_new=is_new)
+            if is_new:
+                self._judged, self._watched_s, self._pause_s = epoch, None, _AGAIN_S[0]
+            self._again_s = self._connection.context.clock.monotonic_s() + self._pause_s
+            self._pause_s = min(2 * self._pause_s, _AGAIN_S[1])
+            self._held, self._adopts = True, False
 
-    async def _put(self, where: str) -> None:
+    def _watch(self, found: Mapping[str, Rank]) -> None:
+        """Raise WatchedError while the hosts may still bring a claim back."""
+        if self._adopts or not self._acts:
+            return
+        connection = self._connection
+        now_s = connection.context.clock.monotonic_s()
+        if self._watched_s is None:
+            self._watched_s = now_s
+        was_here = self._holder in _by_owner(found) or connection.book.rank >= 0
+        wait_s = connection.options.claim_s * (1.0 if was_here else NEWCOMER)
+        left_s = self._watched_s + wait_s - now_s
+        if left_s > 0:
+            raise WatchedError(self._where, left_s)
+
+    async def _decide(self, found: Mapping[str, Rank], *, is_new: bool) -> None:
+        """Put the claim, or raise ForeignMediumError."""
+        book, owners = self._connection.book, _by_owner(found)
+        shown = owners.pop(self._holder, _NONE)
+        mine = max(shown, Rank(book.rank, living=False))
+        # What is only remembered is less than what lives: somebody acts for that.
+        rivals = {
+            owner: rank
+            for owner, rank in owners.items()
+            if rank >= mine or (rank.living and shown == _NONE)
+        }
+        adopting = self._adopts and bool(rivals or book.refused_by)
+        if rivals and not adopting:
+            await self._lose(max(rivals, key=lambda owner: rivals[owner]))
+        if not self._acts:
+            return
+        number = max(mine.number, 0)
+        if adopting:
+            highest = max(rank.number for rank in (*owners.values(), mine))
+            number = max(highest + 1, self._connection.context.clock.wall_ms())
+        elif is_new and mine != _NONE:
+            number += 1
+        key = owner_key(self._holder, number)
+        if key not in found:
+            await self._put(key, number)
+        await to_thread.run_sync(book.set_claim, number, "")
+        self._key = key
+        await self._clear_away([old for old in found if old != key])
+        for owner in rivals:
+            tell_adopted(self._where, owner)
+
+    async def _put(self, key: str, number: int) -> None:
         """Claim it; of two stores that do so at once the same one gives way."""
-        await self._connection.put_small(owner_key(self._holder))
-        rival = min(await self._owners(), default=self._holder)
-        if rival < self._holder:
-            await self._remove(self._holder)
-            self._refused = rival
-            refuse_foreign(where, rival, self._holder)
+        await self._connection.small.put(key)
+        owners = _by_owner((await self._ask())[0])
+        for rival, rank in owners.items():
+            mine = Rank(number, living=True)
+            if rank > mine or (rank == mine and rival < self._holder):
+                await self._connection.small.remove([key])
+                await self._lose(rival)
 
-    async def _owners(self) -> list[str]:
-        """Those in memory where there are any, else all: after a restart of the Master none is."""
-        admin = self._connection.admin
+    async def _ask(self) -> tuple[dict[str, Rank], bool]:
+        """Every claim by its key, and whether the marker of the epoch is not in memory."""
+        connection = self._connection
+        admin, marker = connection.admin, connection.marker
 
         def ask() -> Mapping[str, Entry]:
             health = admin.health()
             keys = sorted(key for key in admin.all_keys(health) if key.startswith(OWNER_PREFIX))
-            return admin.query(health, keys) if keys else {}
+            asked = [*keys, *([marker] if marker else [])]
+            return admin.query(health, asked) if asked else {}
 
         entries = await to_thread.run_sync(ask, abandon_on_cancel=True)
-        there = [key for key, entry in entries.items() if is_there(entry)]
-        living = [key for key in there if in_memory(entries[key])]
-        return sorted(key.removeprefix(OWNER_PREFIX) for key in living or there)
+        is_new = not in_memory(entries.get(marker))
+        return {
+            key: Rank(_parsed(key)[1], living=bool(in_memory(entry)))
+            for key, entry in entries.items()
+            if key != marker and is_there(entry)
+        }, is_new
 
-    async def _remove(self, owner: str) -> None:
-        """Let a store own it no more; the offload of its object may hold that for a lease's time.
+    async def _clear_away(self, keys: list[str]) -> None:
+        """Remove claims that are below this store's; the offload of one may hold that for a lease.
 
-        Raises TransientError.
+        Raises TransientError when another store's is still there after that.
         """
         connection = self._connection
         clock, options = connection.context.clock, connection.options
         until_s = clock.monotonic_s() + options.lease_ttl_s + options.appear_s
-        while True:
-            async with connection.owner() as (worker, _):
-                (code,) = await worker.call(Engine.remove, [owner_key(owner)])
-            if code == 0 or meaning_of(code) is Meaning.ABSENT:
-                return
-            if clock.monotonic_s() >= until_s:
-                what = f"the claim of store {owner} on cluster {options.cluster}"
-                raise TransientError(what, told(code), "it is tried again")
-            await clock.sleep(POLL_S)
+        while keys:
+            codes = dict(zip(keys, await connection.small.remove(keys), strict=True))
+            keys = [key for key in keys if _parsed(key)[0] != self._holder]
+            keys = [key for key in keys if codes[key] and not _is_absent(codes[key])]
+            if keys and clock.monotonic_s() >= until_s:
+                what = f"the claim {keys[0]} on cluster {options.cluster}"
+                raise TransientError(what, told(codes[keys[0]]), "it is tried again")
+            if keys:
+                await clock.sleep(POLL_S)
+
+    async def _lose(self, owner: str) -> None:
+        """Remember for good that the cluster is another store's.  Raises ForeignMediumError."""
+        book = self._connection.book
+        if self._acts:
+            await to_thread.run_sync(book.set_claim, book.rank, owner)
+        self._refuse(owner)
+
+    def _refuse(self, owner: str) -> None:
+        self._held, self._key = False, ""
+        refuse_foreign(
+            self._where,
+            owner,
+            self._holder,
+            instead="give this store another cluster",
+            section="in [mooncake] for one start",
+        )
+
+    @property
+    def _where(self) -> str:
+        return f"cluster {self._connection.options.cluster}"
 
 
-def owner_key(holder: str) -> str:
-    """The key whose presence says that the store `holder` owns the cluster."""
-    return f"{OWNER_PREFIX}{holder}"
+def owner_key(holder: str, number: int = 0) -> str:
+    """The key whose presence says that the store `holder` owns the cluster, with that rank."""
+    return f"{OWNER_PREFIX}{holder}" + (f"/{number}" if number else "")
+
+
+def _parsed(key: str) -> tuple[str, int]:
+    """(store, rank) that a key names."""
+    match = _OWNER.fullmatch(key.removeprefix(OWNER_PREFIX))
+    return ("", 0) if match is None else (match[1], int(match[2] or 0))
+
+
+def _by_owner(found: Mapping[str, Rank]) -> dict[str, Rank]:
+    """The highest rank of each store."""
+    owners: dict[str, Rank] = {}
+    for key, rank in found.items():
+        owner = _parsed(key)[0]
+        owners[owner] = max(rank, owners.get(owner, rank))
+    return owners
+
+
+def _is_absent(code: int) -> bool:
+    return meaning_of(code) is Meaning.ABSENT

@@ -19,12 +19,14 @@ import anyio
 from anyio import to_thread
 
 from weightctl.adapters.mooncake.book import Book
-from weightctl.adapters.mooncake.claim import Claim, DisownedError
-from weightctl.adapters.mooncake.codes import Meaning, meaning_of, told
+from weightctl.adapters.mooncake.claim import Claim, DisownedError, WatchedError
+from weightctl.adapters.mooncake.codes import Meaning, meaning_of
 from weightctl.adapters.mooncake.election import admin_of
 from weightctl.adapters.mooncake.engine import Engine
+from weightctl.adapters.mooncake.place import make_sure_of_place
 from weightctl.adapters.mooncake.reads import Reads
 from weightctl.adapters.mooncake.replicas import in_memory, is_there
+from weightctl.adapters.mooncake.small import SmallObjects
 from weightctl.adapters.mooncake.standing import CountedWorker, Standing
 from weightctl.adapters.shared.pump import raise_first
 from weightctl.adapters.shared.workers import EngineSpec, WorkerLimits, WorkerPool
@@ -77,6 +79,7 @@ class Connection:
         """Keys that are being put in this process; set when that has ended."""
         self.parking = anyio.Lock()
         self.reads = Reads(context.clock, options.lease_ttl_s, options.verify_bytes_per_s)
+        self.small = SmallObjects(self)
         self._unrevoked: set[str] = set()
         """Keys whose put was begun and could not be taken back yet."""
         self._renewing = anyio.Lock()
@@ -86,6 +89,8 @@ class Connection:
         self._turn = 0
         self._view = ""
         self._shown = ""
+        self._placed = False
+        """Whether the Master was seen to be the book's."""
         self._stack = AsyncExitStack()
         self._owner: WorkerPool
         self._readers: WorkerPool
@@ -105,7 +110,7 @@ class Connection:
             self._entered += 1
 
     async def _open(self) -> None:
-        self._claim, self._shown = Claim(self), ""
+        self._claim, self._shown, self._placed = Claim(self), "", False
         async with AsyncExitStack() as stack:
             await to_thread.run_sync(self.book.open)
             stack.push_async_callback(to_thread.run_sync, self.book.close)
@@ -116,7 +121,7 @@ class Connection:
             self._readers = await stack.enter_async_context(self._pool("reader", READERS))
             if self.options.adopt:
                 with suppress(ReconcileError):  # a Master that is away is asked again
-                    await self._claim.take()
+                    await self._is_ours()
             self._stack = stack.pop_all()
 
     async def leave(self) -> None:
@@ -222,9 +227,23 @@ class Connection:
             except ForgottenError:
                 if self.context.read_only:
                     raise
+                self._claim.forgotten()
             with suppress(DisownedError):
                 await self._begin_epoch()
         return await self._scan(keys, take)
+
+    async def settle(self) -> None:
+        """Wait until it was seen whose the cluster is.  Raises ReconcileError.
+
+        Whoever asks only once, as before an import, gets an answer and not the reason to wait.
+        """
+        while True:
+            try:
+                await self.scan([], lambda *_: None)
+            except WatchedError as error:
+                await self.context.clock.sleep(error.left_s)
+            else:
+                return
 
     async def entries(self, keys: Sequence[str]) -> tuple[dict[str, Entry], str]:
         """What the Master says of some keys, and the epoch.  Raises TransientError."""
@@ -275,8 +294,7 @@ class Connection:
         return await to_thread.run_sync(call, abandon_on_cancel=True)
 
     async def _scan(self, keys: Sequence[str], take: Take) -> str:
-        if not self._claim.held:
-            await self._claim.take()
+        await self._is_ours()
         if len(keys) <= QUERY_KEYS:
             return await self._threaded(lambda: self._scan_at_once(keys, take))
         before = await self._threaded(self._health)
@@ -290,6 +308,14 @@ class Connection:
         except BaseExceptionGroup as group:
             raise_first(group)
         return self._epoch_of(before, await self._threaded(self._health))
+
+    async def _is_ours(self) -> None:
+        """Raise ReconcileError unless the cluster is the book's, and this store's."""
+        if not self._placed:
+            await make_sure_of_place(self)
+            self._placed = True
+        if self._claim.is_due:
+            await self._claim.take()
 
     def _scan_at_once(self, keys: Sequence[str], take: Take) -> str:
         before = self._health()
@@ -344,36 +370,24 @@ class Connection:
 
     # --- the epoch ---
 
+    @property
+    def marker(self) -> str:
+        """Key of the marker of the epoch; empty before the first one."""
+        return f"{MARKER_PREFIX}{self.book.epoch}" if self.book.epoch else ""
+
     async def _begin_epoch(self) -> None:
         """Put a new marker, unless another task has just done it.  Raises ReconcileError."""
         async with self._renewing:
             with suppress(ForgottenError):
                 await self._scan([], lambda *_: None)
                 return
-            old, token = self.book.epoch, self.context.entropy.token(8)
-            await self.put_small(f"{MARKER_PREFIX}{token}")
+            token = self.context.entropy.token(8)
+            await self.small.put(f"{MARKER_PREFIX}{token}")
             await to_thread.run_sync(self.book.set_epoch, token)
             self.standing.begins_epoch()
-            if old:
-                with suppress(ReconcileError):
-                    async with self.owner() as (worker, _):
-                        await worker.call(Engine.remove, [f"{MARKER_PREFIX}{old}"])
-
-    async def put_small(self, key: str) -> None:
-        """Put an object of one byte that stays in memory.  Raises ReconcileError."""
-        async with self.owner() as (worker, _):
-            code = await worker.call(Engine.begin, key, 1, key, data_type=0, segment="")
-            if code == 0:
-                worker.buffer[0] = 0
-                code = min(await worker.call(Engine.write, key, 0, 1), 0)
-            if code == 0:
-                code = await worker.call(Engine.end, key)
-        if code != 0:
-            raise TransientError(
-                f"{key} could not be put into cluster {self.options.cluster}",
-                told(code),
-                "let at least one host with free memory be up; it is tried again",
-            )
+            with suppress(ReconcileError):
+                keys = [key for key in await self.all_keys() if key.startswith(MARKER_PREFIX)]
+                await self.small.remove([key for key in keys if key != self.marker])
 
     async def revoke(self, key: str) -> None:
         """Take back a put that was begun, also when the caller is being cancelled."""

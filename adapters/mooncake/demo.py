@@ -50,7 +50,7 @@ class Demo:
         self._config = folder / "weightctl.toml"
         connection = {"admin": real.admin, "master": real.master}
         lines = [f'{name} = "{value}"' for name, value in connection.items()]
-        lines += [f"lease_ttl_s = {LEASE_TTL_S}", 'parking_bytes = "512MiB"']
+        lines += [f"lease_ttl_s = {LEASE_TTL_S}", "claim_s = 0.1", 'parking_bytes = "512MiB"']
         self._config.write_text(_CONFIG.format(connection="\n".join(lines)), encoding="ascii")
         self._state = folder / "state"
 

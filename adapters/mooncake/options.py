@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 MIB = 1024 * 1024
 RATE_MIN = 16 * MIB
+PARKING_MIN = 16 * MIB
+SECONDS_MIN = {"deadline_s": 0.1, "transfer_s": 1.0}
+"""Below them nothing can succeed."""
 _ADDRESS = re.compile(r"[A-Za-z0-9_.\-]+:\d{1,5}")
 ADMIN_PORT = 9003
 """The Masters' own default of `--metrics_port`."""
@@ -30,7 +33,7 @@ _FORCE = "force_leased"
 _OPTIONS = (
     "admin", "admin_port", "master", "cluster", "metadata", "protocol", "devices", "hostname",
     "segments", "deadline_s", "transfer_s", "lease_ttl_s", "patience_s", "appear_s",
-    "parking_bytes", "verify_bytes_per_s", "capacity_bytes", ADOPT, _FORCE,
+    "claim_s", "parking_bytes", "verify_bytes_per_s", "capacity_bytes", ADOPT, _FORCE,
 )  # fmt: skip
 
 
@@ -63,6 +66,9 @@ class ConnectionOptions:
     """How long a drop itself waits for a lease to run out before it says Busy."""
     appear_s: float = 30.0
     """How long a store waits for a replica that Mooncake makes by itself."""
+    claim_s: float = 10.0
+    """How long a cluster in a new epoch is watched before it is taken: a host brings back whose it
+    is with its disk, at its next offload heartbeat."""
     parking_bytes: int = 256 * MIB
     """Size of the passing segment through which replicas of an earlier client are dropped."""
     verify_bytes_per_s: int = 1024 * MIB
@@ -70,6 +76,13 @@ class ConnectionOptions:
     adopt: bool = False
     """Take the cluster over from another store, once."""
     library: str = "mooncake.store"
+
+    @property
+    def place(self) -> str:
+        """Names the Master, the same for the endpoints of an etcd in any order."""
+        if not self.master.startswith(_ETCD):
+            return self.master
+        return _ETCD + ";".join(sorted(self.master.removeprefix(_ETCD).split(";")))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +103,8 @@ def parse(name: str, kind: str, options: Mapping[str, object]) -> MooncakeOption
     if not _CLUSTER.fullmatch(cluster):
         raise _refused(name, "cluster", f"{cluster!r} is not a plain word")
     master = given.text("master")
-    if not (_ADDRESS.fullmatch(master) or master.startswith(_ETCD)):
-        raise _refused(name, "master", f"{master!r} is neither host:port nor etcd://...")
+    if not master.startswith(_ETCD):
+        _check_address(name, "master", master, "is neither host:port nor etcd://...")
     admin, admin_port = _admin(name, given, options, master)
     connection = ConnectionOptions(
         admin=admin,
@@ -102,13 +115,14 @@ def parse(name: str, kind: str, options: Mapping[str, object]) -> MooncakeOption
         protocol=given.text("protocol", "tcp"),
         devices="" if "devices" not in options else given.text("devices"),
         hostname=given.text("hostname", "127.0.0.1"),
-        segments=() if "segments" not in options else _split(given.text("segments")),
-        deadline_s=given.seconds("deadline_s", 3.0),
-        transfer_s=given.seconds("transfer_s", 120.0),
+        segments=_segments(name, given, options),
+        deadline_s=_seconds(name, given, "deadline_s", 3.0),
+        transfer_s=_seconds(name, given, "transfer_s", 120.0),
         lease_ttl_s=given.seconds("lease_ttl_s", 10.0),
         patience_s=given.seconds("patience_s", 0.001),
         appear_s=given.seconds("appear_s", 30.0),
-        parking_bytes=given.size_bytes("parking_bytes") or 256 * MIB,
+        claim_s=given.seconds("claim_s", 10.0),
+        parking_bytes=_parking(name, given),
         verify_bytes_per_s=_rate(name, given),
         adopt=given.flag(ADOPT),
     )
@@ -131,19 +145,48 @@ def _admin(
         if not master.startswith(_ETCD):
             return (f"{master.rpartition(':')[0]}:{port}",), ADMIN_PORT
         for endpoint in master.removeprefix(_ETCD).split(";"):
-            if not _ADDRESS.fullmatch(endpoint):
-                why = f"{endpoint!r} is not host:port; etcd://host:port;host:port names several"
-                raise _refused(name, "master", why)
+            told = "is not host:port; etcd://host:port;host:port names several"
+            _check_address(name, "master", endpoint, told)
         return (), port
     if "admin_port" in options:
         raise _refused(name, "admin_port", "`admin` says the whole addresses already")
     admin = _split(given.text("admin"))
     for address in admin:
-        if not _ADDRESS.fullmatch(address):
-            raise _refused(name, "admin", f"{address!r} is not host:port")
+        _check_address(name, "admin", address, "is not host:port")
     if not admin:
         raise _refused(name, "admin", "it names no Master")
     return admin, ADMIN_PORT
+
+
+def _check_address(name: str, option: str, address: str, told: str) -> None:
+    if not _ADDRESS.fullmatch(address):
+        raise _refused(name, option, f"{address!r} {told}")
+    port = int(address.rpartition(":")[2])
+    if not 0 < port <= _PORT_MAX:
+        raise _refused(name, option, f"{address!r}: {port} is no port, which is 1 to {_PORT_MAX}")
+
+
+def _segments(name: str, given: TierOptions, options: Mapping[str, object]) -> tuple[str, ...]:
+    if "segments" not in options:
+        return ()
+    segments = _split(given.text("segments"))
+    if not segments:
+        raise _refused(name, "segments", "it names no segment: leave it out for any")
+    return segments
+
+
+def _seconds(name: str, given: TierOptions, option: str, default: float) -> float:
+    seconds, least = given.seconds(option, default), SECONDS_MIN[option]
+    if seconds < least:
+        raise _refused(name, option, f"{seconds:g} is less than {least:g}, the least")
+    return seconds
+
+
+def _parking(name: str, given: TierOptions) -> int:
+    size = given.size_bytes("parking_bytes") or 256 * MIB
+    if size < PARKING_MIN:
+        raise _refused(name, "parking_bytes", f"{size} is less than {PARKING_MIN}, the least")
+    return size
 
 
 def _rate(name: str, given: TierOptions) -> int:

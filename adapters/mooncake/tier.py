@@ -212,8 +212,8 @@ class MooncakeTier:
 
     async def capacity(self) -> TierCapacity:
         """As ports.Tier.capacity: of the segments, or of what the options declare."""
+        await self._connection.settle()
         if self._kind is MEMORY:
-            await self._connection.scan([], lambda *_: None)
             segments = [one for one in await self._connection.segments() if one.status == "OK"]
             total = sum(one.capacity_bytes for one in segments)
             used = sum(one.used_bytes for one in segments)

@@ -49,6 +49,7 @@ CONFIG = """
 admin = "{admin}"
 master = "{master}"
 lease_ttl_s = {lease_ttl_s}
+claim_s = 0.1
 [[tier]]
 name = "mooncake-memory"
 kind = "mooncake-memory"

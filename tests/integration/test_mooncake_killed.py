@@ -44,6 +44,7 @@ working_s = 1
 admin = "{admin}"
 master = "{master}"
 lease_ttl_s = {lease_s}
+claim_s = 0.1
 deadline_s = 60
 parking_bytes = "32MiB"
 [[tier]]

@@ -25,6 +25,7 @@ settle_s = 1.0
 admin = "{admin}"
 master = "{master}"
 lease_ttl_s = {lease_ttl_s}
+claim_s = 0.1
 deadline_s = 15
 
 [[tier]]

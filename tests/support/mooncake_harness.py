@@ -34,11 +34,17 @@ PATIENCE_S = 60.0
 """For whatever has to succeed; where a Master hangs, who asks gives up sooner."""
 
 
-class Medium(Protocol):
-    """What a harness needs of a cluster."""
+class Named(Protocol):
+    """Where a cluster is."""
 
-    master: str
-    admin: str
+    @property
+    def master(self) -> str: ...
+    @property
+    def admin(self) -> str: ...
+
+
+class Medium(Named, Protocol):
+    """What a harness needs of a cluster."""
 
     def get(self, path: str) -> str: ...
     def empty(self) -> None: ...
@@ -54,7 +60,7 @@ class Closable(Medium, Protocol):
     def bring_back(self) -> None: ...
 
 
-def connection_options(medium: Medium, **changes: object) -> ConnectionOptions:
+def connection_options(medium: Named, **changes: object) -> ConnectionOptions:
     """Options for a cluster with short leases, on a machine that may be busy."""
     options = ConnectionOptions(
         admin=tuple(medium.admin.split(",")),
@@ -63,6 +69,7 @@ def connection_options(medium: Medium, **changes: object) -> ConnectionOptions:
         lease_ttl_s=LEASE_TTL_S,
         patience_s=PATIENCE_S,
         appear_s=PATIENCE_S,
+        claim_s=0.0,
         parking_bytes=64 * 1024 * 1024,
     )
     return replace(options, **changes)  # type: ignore[arg-type]

@@ -1,19 +1,17 @@
 """Whose a cluster is, over an imitated Master that forgets, and hosts that remember too much."""
 
 from collections.abc import Iterator
-from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from anyio import to_thread
 
 from tests.support.mooncake_fake import FakeMooncake, Object, fake
-from tests.support.mooncake_harness import connection_options
-from weightctl.adapters.conformance.suite.material import context, member_of, states
+from tests.support.mooncake_tiers import Shifted, tier_of
+from weightctl.adapters.conformance.suite.material import member_of, members_of, states
 from weightctl.adapters.mooncake.claim import owner_key
-from weightctl.adapters.mooncake.connection import shared
-from weightctl.adapters.mooncake.options import MooncakeOptions
-from weightctl.adapters.mooncake.tier import MooncakeTier
+from weightctl.adapters.mooncake.connection import MARKER_PREFIX
 from weightctl.controller.core.observation import MemberState
 
 UNKNOWN, ABSENT = MemberState.UNKNOWN, MemberState.ABSENT
@@ -26,15 +24,6 @@ def imitated() -> Iterator[FakeMooncake]:
         yield made
 
 
-def tier_of(
-    medium: FakeMooncake, folder: Path, holder: str
-) -> AbstractAsyncContextManager[MooncakeTier]:
-    options = connection_options(medium, library="tests.support.mooncake_fake_client")
-    made = MooncakeOptions(kind="mooncake-memory", connection=options)
-    opened = context(folder / holder, holder=holder)
-    return MooncakeTier("memory", made, shared(options, opened))
-
-
 async def test_a_store_that_was_refused_does_not_take_a_cluster_that_forgot_its_owner(
     imitated: FakeMooncake, tmp_path: Path
 ) -> None:
@@ -44,7 +33,7 @@ async def test_a_store_that_was_refused_does_not_take_a_cluster_that_forgot_its_
         await to_thread.run_sync(imitated.empty)
         assert await states(other, MEMBER) == [UNKNOWN]
         assert await states(owner, MEMBER) == [ABSENT], "it says anew whose the cluster is"
-        assert list(await to_thread.run_sync(owners, imitated)) == [owner_key("a")]
+        assert list(await to_thread.run_sync(owners, imitated)) == [owner_key("a", 1)]
 
 
 async def test_the_owner_has_the_cluster_again_after_its_master_was_restarted(
@@ -68,13 +57,149 @@ async def test_an_owner_that_a_host_brought_back_from_its_disk_is_not_the_living
     async with tier_of(imitated, tmp_path, "a") as early:
         assert await states(early, MEMBER) == [UNKNOWN], "while it is the only one it counts"
     del imitated.objects[owner_key("0-long-gone")]
-    async with tier_of(imitated, tmp_path, "a") as owner:
+    async with tier_of(imitated, tmp_path, "a") as early:
+        assert await states(early, MEMBER) == [UNKNOWN], "refused, until a person says otherwise"
+    async with tier_of(imitated, tmp_path, "a", adopt=True) as owner:
         assert await states(owner, MEMBER) == [ABSENT]
     imitated.objects[owner_key("0-long-gone")] = Object(
         "the host", bytearray(1), complete=True, disk="host0"
     )
     async with tier_of(imitated, tmp_path, "a") as owner:
         assert await states(owner, MEMBER) == [ABSENT]
+
+
+# --- a store that was given the cluster, and the one that had it --------------------------------
+
+
+async def test_a_refused_store_stays_refused_when_only_its_removed_claim_comes_back(
+    imitated: FakeMooncake, tmp_path: Path
+) -> None:
+    async with tier_of(imitated, tmp_path, "a") as former:
+        assert await states(former, MEMBER) == [ABSENT]
+        await to_thread.run_sync(imitated.settle)
+        old = imitated.objects[owner_key("a")]
+        async with tier_of(imitated, tmp_path, "b", adopt=True) as owner:
+            assert await states(owner, MEMBER) == [ABSENT]
+            assert await states(former, MEMBER) == [UNKNOWN]
+            await to_thread.run_sync(imitated.restart)
+            imitated.objects.clear()  # the owner's host is not back yet
+            imitated.objects[owner_key("a")] = brought_back(old)
+            assert await states(former, MEMBER) == [UNKNOWN]
+            assert owners(imitated) == [owner_key("a")], "it puts nothing either"
+    async with tier_of(imitated, tmp_path, "a") as again:
+        assert await states(again, MEMBER) == [UNKNOWN]
+    async with tier_of(imitated, tmp_path, "a", adopt=True) as given_back:
+        assert await states(given_back, MEMBER) == [ABSENT]
+    async with tier_of(imitated, tmp_path, "b") as refused:
+        assert await states(refused, MEMBER) == [UNKNOWN]
+
+
+@pytest.mark.parametrize("back", [("a",), ("a", "b")], ids=["former", "both"])
+async def test_a_claim_that_was_taken_over_does_not_lock_the_owner_out_when_hosts_bring_it_back(
+    imitated: FakeMooncake, tmp_path: Path, back: tuple[str, ...]
+) -> None:
+    async with tier_of(imitated, tmp_path, "a") as former:
+        assert await states(former, MEMBER) == [ABSENT]
+        await to_thread.run_sync(imitated.settle)
+        kept = dict(imitated.objects)
+    async with tier_of(imitated, tmp_path, "b", adopt=True) as owner:
+        assert await states(owner, MEMBER) == [ABSENT]
+        await to_thread.run_sync(imitated.settle)
+        kept |= imitated.objects
+    imitated.objects.clear()  # all of it was without power
+    for key, one in kept.items():
+        if key.startswith(tuple(map(owner_key, back))):
+            imitated.objects[key] = brought_back(one)
+    async with tier_of(imitated, tmp_path, "b") as owner:
+        assert await states(owner, MEMBER) == [ABSENT]
+        (claim,) = owners(imitated)
+        assert claim.startswith(owner_key("b"))
+        assert imitated.objects[claim].memory, "it is in memory again, above what was brought back"
+
+
+async def test_a_claim_that_comes_back_late_ends_the_one_below_it(
+    imitated: FakeMooncake, tmp_path: Path
+) -> None:
+    clock = Shifted()
+    async with tier_of(imitated, tmp_path, "a", clock=clock) as former:
+        assert await states(former, MEMBER) == [ABSENT]
+        imitated.objects[owner_key("b", 5)] = Object(
+            "the host", bytearray(1), complete=True, disk="host1"
+        )
+        clock.ahead_s += 3600
+        assert await states(former, MEMBER) == [UNKNOWN]
+    async with tier_of(imitated, tmp_path, "b") as owner:
+        assert await states(owner, MEMBER) == [ABSENT]
+
+
+async def test_adopt_that_was_left_on_takes_the_cluster_once_in_one_start(
+    imitated: FakeMooncake, tmp_path: Path
+) -> None:
+    async with tier_of(imitated, tmp_path, "a", adopt=True) as former:
+        assert await states(former, MEMBER) == [ABSENT]
+        async with tier_of(imitated, tmp_path, "b", adopt=True) as owner:
+            for _ in range(3):
+                assert await states(owner, MEMBER) == [ABSENT]
+                assert await states(former, MEMBER) == [UNKNOWN]
+
+
+# --- a new epoch --------------------------------------------------------------------------------
+
+
+async def test_a_newcomer_waits_for_what_the_hosts_bring_back_and_then_yields(
+    imitated: FakeMooncake, tmp_path: Path
+) -> None:
+    async with tier_of(imitated, tmp_path, "a") as owner:
+        assert await states(owner, MEMBER) == [ABSENT]
+        await to_thread.run_sync(imitated.settle)
+        await to_thread.run_sync(imitated.restart)
+        late = dict(imitated.objects)
+        imitated.objects.clear()
+        clock = Shifted()
+        async with tier_of(imitated, tmp_path, "b", clock=clock, claim_s=3600.0) as newcomer:
+            observation = await newcomer.observe(members_of([MEMBER]))
+            assert "its hosts may bring back whose it is" in observation.problem
+            assert not imitated.objects, "nothing is put meanwhile"
+            imitated.objects.update(late)
+            clock.ahead_s += 3600
+            assert await states(newcomer, MEMBER) == [UNKNOWN], "an owner would come first"
+            clock.ahead_s += 3600
+            observation = await newcomer.observe(members_of([MEMBER]))
+            assert "belongs to another store" in observation.problem
+            assert await states(owner, MEMBER) == [ABSENT]
+
+
+async def test_an_owner_waits_in_a_new_epoch_too_and_goes_on_by_itself(
+    imitated: FakeMooncake, tmp_path: Path
+) -> None:
+    clock = Shifted()
+    async with tier_of(imitated, tmp_path, "a", clock=clock, claim_s=3600.0) as owner:
+        assert await states(owner, MEMBER) == [UNKNOWN]
+        clock.ahead_s += 5400
+        assert await states(owner, MEMBER) == [ABSENT]
+    async with tier_of(imitated, tmp_path, "a", clock=clock, claim_s=3600.0) as owner:
+        assert await states(owner, MEMBER) == [ABSENT], "its epoch goes on: nothing to wait for"
+        await to_thread.run_sync(imitated.settle)
+        await to_thread.run_sync(imitated.restart)
+        assert await states(owner, MEMBER) == [UNKNOWN]
+        clock.ahead_s += 3600
+        assert await states(owner, MEMBER) == [ABSENT]
+        assert owners(imitated) == [owner_key("a", 1)]
+        assert len([key for key in imitated.objects if key.startswith(MARKER_PREFIX)]) == 1
+
+
+async def test_whoever_asks_once_for_the_room_waits_until_it_is_seen_whose_the_cluster_is(
+    imitated: FakeMooncake, tmp_path: Path
+) -> None:
+    async with tier_of(imitated, tmp_path, "a", claim_s=0.2) as owner:
+        assert await states(owner, MEMBER) == [UNKNOWN]
+        assert (await owner.capacity()).total_bytes
+        assert await states(owner, MEMBER) == [ABSENT]
+
+
+def brought_back(one: Object) -> Object:
+    """As a host reports it after a restart on its folder."""
+    return replace(one, owner="the host", memory={}, disk="host0", complete=True)
 
 
 def owners(imitated: FakeMooncake) -> list[str]:

@@ -101,6 +101,13 @@ def test_queries_are_strictly_encoded() -> None:
         ("mooncake-memory", {"lease_ttl": 5}, "lease_ttl_s"),
         ("mooncake-memory", {"force_leased": True}, "MissingCapability: .* another object"),
         ("mooncake-memory", {"force_leased": "yes"}, "neither true nor false"),
+        ("mooncake-memory", {"master": "h:99999"}, "99999 is no port, which is 1 to 65535"),
+        ("mooncake-memory", {"master": "h:0"}, "0 is no port"),
+        ("mooncake-memory", {"admin": "h:9003,h:65536"}, "65536 is no port"),
+        ("mooncake-memory", {"deadline_s": 0.0004}, r"0.0004 is less than 0\.1"),
+        ("mooncake-memory", {"transfer_s": 0.001}, "0.001 is less than 1"),
+        ("mooncake-memory", {"segments": ","}, "it names no segment"),
+        ("mooncake-memory", {"parking_bytes": 1}, "1 is less than 16777216"),
     ],
 )
 def test_options_that_cannot_be_used_are_refused_with_the_reason(
@@ -108,6 +115,11 @@ def test_options_that_cannot_be_used_are_refused_with_the_reason(
 ) -> None:
     with pytest.raises(ConfigError, match=told_of):
         parse("tier", kind, {**GOOD, **changes})
+
+
+def test_a_master_behind_etcd_has_no_port_above_the_last_one() -> None:
+    with pytest.raises(ConfigError, match="70000 is no port"):
+        parse("tier", "mooncake-memory", {"master": "etcd://a:2379;b:70000"})
 
 
 def test_tiers_with_equal_options_share_one_connection() -> None:

@@ -4,18 +4,39 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+from anyio import to_thread
 
 from tests.support.mooncake_fake import FakeMooncake, fake
 from tests.support.mooncake_harness import connection_options
-from weightctl.adapters.conformance.suite.material import context
+from tests.support.mooncake_tiers import Shifted, tier_of
+from weightctl.adapters.conformance.suite.material import (
+    context,
+    fence,
+    item_of,
+    member_of,
+    members_of,
+    states,
+    store,
+)
 from weightctl.adapters.mooncake.connection import Connection, shared
+from weightctl.controller.core.observation import MemberState
 from weightctl.controller.errors import ConfigError
+from weightctl.controller.ports import Permanent
+
+MEMBER = member_of("payload", b"content")
 
 
 @pytest.fixture
 def imitated() -> Iterator[FakeMooncake]:
+    with fake() as made:
+        yield made
+
+
+@pytest.fixture
+def other() -> Iterator[FakeMooncake]:
     with fake() as made:
         yield made
 
@@ -47,6 +68,62 @@ async def test_a_connection_that_is_in_use_is_not_opened_with_other_options(
             shared(other, context(tmp_path))
     async with entered(shared(other, context(tmp_path))):
         pass
+
+
+# --- one Master ---------------------------------------------------------------------------------
+
+
+class Crossed(NamedTuple):
+    """The HTTP port of one Master and the RPC port of another one."""
+
+    admin: str
+    master: str
+
+
+async def test_two_masters_named_as_one_are_told_and_nothing_is_left_in_either(
+    imitated: FakeMooncake, other: FakeMooncake, tmp_path: Path
+) -> None:
+    clock = Shifted()
+    async with tier_of(Crossed(imitated.admin, other.master), tmp_path, clock=clock) as tier:
+        for _ in range(4):
+            observation = await tier.observe(members_of([MEMBER]))
+            assert observation.states == bytes([MemberState.UNKNOWN])
+            assert "are different Masters" in observation.problem
+            await to_thread.run_sync(other.settle)
+            clock.ahead_s += 3600
+    assert not imitated.objects
+    assert len(other.objects) <= 1, "what its host is just offloading is removed the next time"
+
+
+async def test_a_book_is_not_used_beside_another_master(
+    imitated: FakeMooncake, other: FakeMooncake, tmp_path: Path
+) -> None:
+    async with tier_of(imitated, tmp_path) as tier:
+        await store(tier, {"payload": b"content"})
+    for _ in range(2):
+        async with tier_of(other, tmp_path) as tier:
+            observation = await tier.observe(members_of([MEMBER]))
+            assert observation.states == bytes([MemberState.UNKNOWN])
+            assert "was kept for the Master" in observation.problem
+            item = item_of(MEMBER, b"content")
+            assert [type(one) for one in await tier.store([item], fence())] == [Permanent]
+    assert not other.objects
+    async with tier_of(imitated, tmp_path) as tier:
+        assert await states(tier, MEMBER) == [MemberState.COMPLETE]
+
+
+async def test_a_master_under_another_address_is_known_by_its_marker(
+    imitated: FakeMooncake, other: FakeMooncake, tmp_path: Path
+) -> None:
+    async with tier_of(imitated, tmp_path) as tier:
+        await store(tier, {"payload": b"content"})
+        await to_thread.run_sync(imitated.settle)
+    await to_thread.run_sync(imitated.restart)
+    moved = imitated.master.replace("127.0.0.1", "localhost")
+    async with tier_of(Crossed(imitated.admin, moved), tmp_path) as tier:
+        assert await states(tier, MEMBER) == [MemberState.ABSENT], "memory is lost, as ever"
+    async with tier_of(other, tmp_path) as tier:
+        assert moved in (await tier.observe(members_of([MEMBER]))).problem
 
 
 @asynccontextmanager

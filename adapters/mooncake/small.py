@@ -1,0 +1,114 @@
+"""Small objects that say something by being there: markers and claims.  Layer: a tier; on the loop.
+
+They are put through `master` and seen through `admin`, so that putting one also proves that both
+are one and the same Master.  Invariant: what was put is seen before it counts, and what is not
+seen is taken back; while the two differ, at most one such object is left behind.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from anyio import to_thread
+
+from weightctl.adapters.mooncake.codes import Meaning, meaning_of, told
+from weightctl.adapters.mooncake.engine import Engine
+from weightctl.adapters.mooncake.replicas import is_absent, is_there
+from weightctl.controller.errors import ReconcileError, TransientError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from weightctl.adapters.mooncake.connection import Connection
+    from weightctl.adapters.mooncake.replicas import Entry
+
+POLL_S = 0.1
+LOOKS = 5
+"""What was put is there at once; a Master that is busy gets a little longer."""
+PAUSE_S = (1.0, 60.0)
+"""Least and longest pause after two different Masters were seen."""
+
+
+class SmallObjects:
+    """Puts and removes objects of one byte for one connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._unseen: set[str] = set()
+        """Put, not seen, and not taken back yet."""
+        self._pause_s = 0.0
+        self._not_before_s = 0.0
+
+    async def put(self, key: str) -> None:
+        """Put one that stays in memory, and see it.  Raises ReconcileError."""
+        clock = self._connection.context.clock
+        if self._pause_s and clock.monotonic_s() < self._not_before_s:
+            await self._take_back()
+            raise self._crossed()
+        await self._take_back()
+        self._unseen.add(key)
+        await self._put(key)
+        if await self._is_seen(key):
+            self._unseen.discard(key)
+            self._pause_s = 0.0
+            return
+        await self._take_back()
+        self._pause_s = min(max(2 * self._pause_s, PAUSE_S[0]), PAUSE_S[1])
+        self._not_before_s = clock.monotonic_s() + self._pause_s
+        raise self._crossed()
+
+    async def remove(self, keys: Sequence[str]) -> list[int]:
+        """Remove some; Mooncake's code for each.  Raises ReconcileError."""
+        async with self._connection.owner() as (worker, _):
+            return await worker.call(Engine.remove, list(keys))
+
+    async def _put(self, key: str) -> None:
+        async with self._connection.owner() as (worker, _):
+            code = await worker.call(Engine.begin, key, 1, key, data_type=0, segment="")
+            if code == 0:
+                worker.buffer[0] = 0
+                code = min(await worker.call(Engine.write, key, 0, 1), 0)
+            if code == 0:
+                code = await worker.call(Engine.end, key)
+        if code != 0 and meaning_of(code) is not Meaning.EXISTS:
+            raise TransientError(
+                f"{key} could not be put into cluster {self._connection.options.cluster}",
+                told(code),
+                "let at least one host with free memory be up; it is tried again",
+            )
+
+    async def _is_seen(self, key: str) -> bool:
+        """Whether `admin` shows it.  Raises TransientError when that cannot be told."""
+        admin, entry = self._connection.admin, None
+
+        def ask() -> Entry | None:
+            return admin.query(admin.health(), [key]).get(key)
+
+        for _ in range(LOOKS):
+            entry = await to_thread.run_sync(ask, abandon_on_cancel=True)
+            if is_there(entry):
+                return True
+            await self._connection.context.clock.sleep(POLL_S)
+        if not is_absent(entry):
+            why = "it is being written, or the Master did not answer for it"
+            raise TransientError(f"{key} cannot be seen", why, "it is looked at again")
+        return False
+
+    async def _take_back(self) -> None:
+        """Remove what was not seen; what cannot be removed now is tried with the next one."""
+        with suppress(ReconcileError):
+            left = sorted(self._unseen)
+            for key, code in zip(left, await self.remove(left) if left else (), strict=True):
+                if code == 0 or meaning_of(code) is Meaning.ABSENT:
+                    self._unseen.discard(key)
+
+    def _crossed(self) -> TransientError:
+        options = self._connection.options
+        asked = ", ".join(options.admin) or f"the port {options.admin_port} of the leader"
+        return TransientError(
+            f"cluster {options.cluster}",
+            f"`admin` ({asked}) and `master` ({options.master}) are different Masters: what is put"
+            " through one is not shown by the other",
+            "set `admin` or `admin_port` in [mooncake] to the --metrics_port of that same Master",
+        )
