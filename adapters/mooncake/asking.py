@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from weightctl.controller.ports import Clock
 
+RECEIVE_BYTES = 1024 * 1024
+"""Room for a whole answer, so that the Master need not wait for us amid one; measured."""
 FAILURES = (OSError, HTTPException, ValueError, OverflowError)
 """The last two: an address that is none, and the length of a chunk that the library believes."""
 
@@ -65,6 +67,7 @@ class Line(HTTPConnection):
         timed = _Socket(fileno=self.sock.detach())
         timed.deadline = self._deadline
         timed.settimeout(self._deadline.seconds)
+        timed.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
         self.sock = timed
 
     def ask(
