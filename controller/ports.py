@@ -207,8 +207,9 @@ class Tier(Protocol):
     async def observe(self, members: Members, *, detail: Sequence[int] = ()) -> TierObservation:
         """One state byte for every member; `detail` asks for `ReplicaDetail` of those indexes.
 
-        Never raises for the medium: what cannot be answered is UNKNOWN.  Has no side effect on
-        the replicas: renews, heats and pins nothing.
+        Never raises for the medium: what cannot be answered is UNKNOWN.  Asked for no member it
+        tells its epoch, or its problem.  Has no side effect on the replicas: renews, heats and pins
+        nothing.
         """
 
     async def store(

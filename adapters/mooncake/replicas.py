@@ -83,6 +83,8 @@ class ReplicaKind:
     listed: Callable[[Entry], Sequence[Replica] | None]
     made_by: str
     """What makes such a replica, for people."""
+    observe_only: bool = False
+    """Nothing that weightctl may call makes one."""
 
 
 MEMORY = ReplicaKind(
@@ -102,13 +104,16 @@ DISK = ReplicaKind(
     kind="mooncake-disk",
     hot=False,
     listed=attrgetter("disk"),
-    made_by="the put itself: start the Master with --root_fs_dir",
+    made_by="Mooncake's plain put beside a Master with --root_fs_dir; weightctl puts in sessions,"
+    " because nothing may be readable before its digest was right, and those make none",
+    observe_only=True,
 )
 NOF = ReplicaKind(
     kind="mooncake-nof",
     hot=False,
     listed=attrgetter("nof"),
     made_by="a Mooncake that was built with NoF, which the released wheel was not",
+    observe_only=True,
 )
 KINDS = {kind.kind: kind for kind in (MEMORY, LOCAL_DISK, DISK, NOF)}
 COLD_KINDS = (LOCAL_DISK, DISK, NOF)

@@ -79,6 +79,7 @@ class MooncakeTier:
                 atomic_publish=True,
                 ranged_read=hot,
                 delete_is_immediate=False,
+                observe_only=self._kind.observe_only,
             ),
             bandwidth_bytes_per_s=1_000_000_000 if hot else 500_000_000,
             latency_s=0.001 if hot else 0.005,
@@ -237,6 +238,9 @@ class MooncakeTier:
         """As ports.Tier.store; where Mooncake makes the replica itself, wait for it."""
         if self._connection.context.read_only:
             return [_READ_ONLY] * len(batch)
+        if self._kind.observe_only:
+            detail = f"{self._kind.kind} only shows replicas; one is made by {self._kind.made_by}"
+            return [Permanent(detail=detail)] * len(batch)
         return await self._storing.store(batch, fence, limit)
 
     async def verify(

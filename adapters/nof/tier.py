@@ -149,7 +149,7 @@ class NofTier:
         details: dict[int, ReplicaDetail] = {}
         try:
             superblock = await self._opened()
-            for start in range(0, len(members), _KEYS_MAX):
+            for start in range(0, max(len(members), 1), _KEYS_MAX):  # also without any
                 keys = members.keys[start : start + _KEYS_MAX]
                 wanted = [index - start for index in detail if 0 <= index - start < len(keys)]
                 some, more = await self._ask(

@@ -65,6 +65,7 @@ def explain(
         *_from_policy(record, policy, now_ms),
         *_from_damage(damage),
         *_from_unreadable(unreadable),
+        *_from_difference(record, rounds),
     ]
     known = {hold["reason"] for hold in holds}
     holds.extend(hold for hold in _from_plans(rounds) if hold["reason"] not in known)
@@ -76,10 +77,38 @@ def explain(
         "apiVersion": views.API_VERSION,
         "kind": "Explanation",
         **views.name(identity),
-        "summary": f"{_SUMMARIES[record.availability]}; residency {record.residency.name}",
+        "summary": _summary(record, rounds),
         "holds": holds,
         "observed": bool(rounds),
     }
+
+
+def differs(record: RevisionMetadata, found: Plan) -> bool:
+    """Whether a published revision was seen otherwise than it is recorded."""
+    seen = (found.availability, found.residency)
+    return None not in seen and seen != (record.availability, record.residency)
+
+
+def _summary(record: RevisionMetadata, rounds: Sequence[Plan]) -> str:
+    """What it is: as it was seen, where the tiers were asked and all of them answered."""
+    availability, residency, seen = record.availability, record.residency.name, ""
+    if rounds and differs(record, rounds[0]):
+        availability, seen = rounds[0].availability or availability, " as observed now"
+        residency = (rounds[0].residency or record.residency).name
+    return f"{_SUMMARIES[availability]}; residency {residency}{seen}"
+
+
+def _from_difference(record: RevisionMetadata, rounds: Sequence[Plan]) -> Iterable[doc.Hold]:
+    if not rounds or record.operation is not Operation.NONE:
+        return
+    availability, residency = rounds[0].availability, rounds[0].residency
+    if availability is not None and residency is not None and differs(record, rounds[0]):
+        what = (
+            f"observed {availability.name} {residency.name}, recorded {record.availability.name}"
+            f" {record.residency.name}: the record follows at the loop's next look, within"
+            " resync.published_s"
+        )
+        yield _hold(Reason.SUMMARY_DIFFERS.value, what)
 
 
 def _from_record(

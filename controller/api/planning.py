@@ -13,14 +13,14 @@ import anyio
 
 from weightctl.controller.api import views
 from weightctl.controller.api.supposing import Subject, Wish, suppose
-from weightctl.controller.core.observation import MemberState
+from weightctl.controller.api.waiting import can_not_end, not_started
+from weightctl.controller.core.losses import lost_keys, named
 from weightctl.controller.core.plan import StepKind
 from weightctl.controller.core.records import Availability, Operation
-from weightctl.controller.errors import WeightctlError
+from weightctl.controller.errors import ErrorCode, WeightctlError, WeightError
 from weightctl.controller.runtime.border import complaint_of, remark_of
 from weightctl.controller.runtime.conditions import ConditionType
 from weightctl.controller.runtime.survey import Question, observe_and_plan
-from weightctl.controller.weightstore.primitives import observe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from weightctl.controller.ports import Clock, Tier
     from weightctl.controller.runtime.conditions import Condition
     from weightctl.controller.runtime.controller import Controller
+    from weightctl.controller.runtime.survey import Answer
 
 _PURPOSES = {
     Operation.EVICTING: "evict",
@@ -41,10 +42,6 @@ _PURPOSES = {
     Operation.REPAIRING: "repair",
 }
 _REPAIRS = frozenset({StepKind.STORE, StepKind.VERIFY, StepKind.QUARANTINE})
-_MAY_BE_READABLE = bytes(
-    state in (MemberState.UNKNOWN, MemberState.COMPLETE, MemberState.VERIFIED)
-    for state in range(256)
-)
 TIER_DEADLINE_S = 10.0
 """A tier that has not told its capacity by then has a problem."""
 
@@ -87,29 +84,51 @@ class Planning:
 
     async def plan(self, subject: Subject) -> doc.Plan:
         """What would be done for the revision as it stands."""
-        found = await self.as_it_stands(subject)
+        found = await (await self.look(subject)).forecast()
         return self._told(subject, purpose(subject.record), found)
 
-    async def as_it_stands(self, subject: Subject) -> tuple[Plan, ...]:
-        """The plan of the revision as it is recorded, and what would follow."""
+    async def look(self, subject: Subject) -> Answer:
+        """What the tiers show of the revision as it is recorded, and the plan on that."""
         if self.running is not None:
-            return await self.running.forecast(subject.identity)
-        return await self.forecast_of(subject)
+            return await self.running.ask(subject.identity)
+        return await self._answer(subject)
+
+    async def check_whole(self, subject: Subject, wish: Wish) -> None:
+        """Raises what the store would refuse the wish with, then LostError where no tier has
+        anything readable of a member: what is started then could never end.
+
+        What runs already is left to the store, which lets the same start go on.
+        """
+        if subject.record.operation is not Operation.NONE:
+            return
+        await self._suppose(subject, wish, copies_short=True)
+        lost = lost_keys((await self.look(subject)).situation)
+        if lost:
+            raise not_started(wish.verb, subject.identity, lost)
 
     def failing(self, identity: Identity) -> Condition | None:
         """What the last pass of the running loop over the revision met; None for no trouble."""
         said = () if self.running is None else self.running.conditions(identity)
         return next((one for one in said if one.type is ConditionType.FAILING and one.status), None)
 
-    async def unreadable(self, record: RevisionMetadata) -> list[str]:
-        """Keys of the members of which every tier says that it has no complete replica."""
-        members = await self.members(record)
-        possible = 0
-        for tier in self.tiers:
-            states = (await observe(tier, members, TIER_DEADLINE_S)).states
-            possible |= int.from_bytes(states.translate(_MAY_BE_READABLE), "little")
-        left = possible.to_bytes(len(members), "little")
-        return [key for key, found in zip(members.keys, left, strict=True) if not found]
+    async def with_loss(self, identity: Identity, refusal: WeightError) -> WeightError:
+        """A refusal because of an operation that cannot end: with what is lost, and the way out.
+
+        A running loop knows that from its last pass; without one the tiers are asked.
+        """
+        if refusal.code is not ErrorCode.BUSY:
+            return refusal
+        subject = await self.records.subject(identity)
+        if subject.record.operation is Operation.NONE:
+            return refusal
+        if self.running is None:
+            keys = lost_keys((await self.look(subject)).situation)
+            lost = f"no tier has a readable replica of {named(keys)}" if keys else ""
+        else:
+            said = self.running.conditions(identity)
+            messages = (of.message for of in said if of.type is ConditionType.LOST and of.status)
+            lost = next(messages, "")
+        return can_not_end(refusal, lost) if lost else refusal
 
     async def plan_all(self) -> doc.PlanList:
         """One plan after the other, so that asking costs the tiers little at a time."""
@@ -121,6 +140,8 @@ class Planning:
 
     async def dry_run(self, subject: Subject, wish: Wish) -> doc.Plan:
         """What a verb would lead to now.  Raises what the verb would be refused with."""
+        if wish.verb != "delete":
+            await self.check_whole(subject, wish)
         short = wish.verb == "repair" and await self.copies_short(subject, wish)
         supposed = await self._suppose(subject, wish, copies_short=short)
         return self._told(subject, wish.verb, await self.forecast_of(supposed))
@@ -149,6 +170,9 @@ class Planning:
 
     async def forecast_of(self, subject: Subject) -> tuple[Plan, ...]:
         """Observe every tier and plan to the end; for what is recorded or only supposed."""
+        return await (await self._answer(subject)).forecast()
+
+    async def _answer(self, subject: Subject) -> Answer:
         question = Question(
             record=subject.record,
             operation=subject.operation,
@@ -157,8 +181,7 @@ class Planning:
             damage=subject.damage,
             known_tiers=self.records.known_tiers(),
         )
-        asked = observe_and_plan(question, self.tiers, policy=self.policy, clock=self.clock)
-        return await (await asked).forecast()
+        return await observe_and_plan(question, self.tiers, policy=self.policy, clock=self.clock)
 
 
 async def tier_list(tiers: Sequence[Tier]) -> doc.TierList:

@@ -15,8 +15,10 @@ from weightctl.controller.api.adoption import look_to_adopt, look_without_state
 from weightctl.controller.api.orphans import orphan_list
 from weightctl.controller.api.planning import TIER_DEADLINE_S, tier_list
 from weightctl.controller.api.supposing import Subject, Wish, owners, subject, subjects
-from weightctl.controller.core.records import Availability
+from weightctl.controller.api.waiting import EndlessError
+from weightctl.controller.core.losses import gone_keys
 from weightctl.controller.core.refusals import unavailable
+from weightctl.controller.core.validity import PUBLISHED
 from weightctl.controller.errors import WeightError
 from weightctl.controller.weightstore.layout import SCALAR
 from weightctl.controller.weightstore.load import stored_manifest
@@ -100,16 +102,20 @@ async def plan(planning: Planning, asked: requests.Some) -> doc.Document:
 async def explain(planning: Planning, asked: requests.One) -> doc.Explanation:
     """What holds a revision, with what the tiers say of it."""
     found = await planning.records.subject(asked.identity)
-    degraded = found.record.availability is Availability.DEGRADED
+    answer = await planning.look(found)
+    rounds = await answer.forecast()
+    published = found.record.availability in PUBLISHED
+    if planning.running is not None and explaining.differs(found.record, rounds[0]):
+        planning.running.wake(asked.identity)
     return explaining.explain(
         found.state(),
         asked.identity,
         planning.policy,
         now_ms=planning.clock.wall_ms(),
         damage=found.damage,
-        rounds=await planning.as_it_stands(found),
+        rounds=rounds,
         attended=planning.attended,
-        unreadable=await planning.unreadable(found.record) if degraded else (),
+        unreadable=gone_keys(answer.situation) if published else (),
         failing=planning.failing(asked.identity),
     )
 
@@ -125,8 +131,9 @@ async def dry_run(planning: Planning, verb: str, asked: requests.Change) -> doc.
     try:
         return await planning.dry_run(found, wish)
     except WeightError as refusal:
-        if planning.attended:
-            raise
+        told = await planning.with_loss(asked.identity, refusal)
+        if planning.attended or isinstance(told, EndlessError):
+            raise told from None
         raise explaining.unattended(refusal, found.record) from None
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from weightctl.controller.api import adoption, requests, supposing, surveys, transfer, views
 from weightctl.controller.api.explain import unattended
 from weightctl.controller.api.supposing import Wish
-from weightctl.controller.api.waiting import wait_for
+from weightctl.controller.api.waiting import EndlessError, wait_for
 from weightctl.controller.core.identity import parse_identity
 from weightctl.controller.core.records import Availability
 from weightctl.controller.core.refusals import instant, invalid
@@ -34,7 +34,12 @@ async def handle(app: App, verb: str, params: Mapping[str, Any], emit: Emit) -> 
     asked = requests.check(verb, params)
     if verb in _SURVEYS or (isinstance(asked, requests.Change | requests.Adopt) and asked.dry_run):
         return await surveys.survey(app.planning(), verb, params)
-    return cast("doc.Document", await _HANDLERS[verb](app, asked, emit))
+    try:
+        return cast("doc.Document", await _HANDLERS[verb](app, asked, emit))
+    except WeightError as refusal:
+        if refusal.code is not ErrorCode.BUSY or not isinstance(asked, requests.One):
+            raise
+        raise await app.planning().with_loss(asked.identity, refusal) from None
 
 
 async def handle_alone(app: App, verb: str, params: Mapping[str, Any], emit: Emit) -> doc.Document:
@@ -42,7 +47,8 @@ async def handle_alone(app: App, verb: str, params: Mapping[str, Any], emit: Emi
     try:
         return await handle(app, verb, params, emit)
     except WeightError as refusal:
-        if refusal.code not in {ErrorCode.BUSY, ErrorCode.NOT_READY} or "identity" not in params:
+        told = isinstance(refusal, EndlessError) or "identity" not in params
+        if told or refusal.code not in {ErrorCode.BUSY, ErrorCode.NOT_READY}:
             raise
         record = await _record(app, parse_identity(params["identity"]))
         raise unattended(refusal, record) from None
@@ -62,8 +68,13 @@ async def rehydrate(app: App, asked: requests.Change, emit: Emit) -> doc.Revisio
 
 
 async def _residency(app: App, verb: str, asked: requests.Change, emit: Emit) -> doc.Revision:
-    record = await _record(app, asked.identity)
-    members = await app.store.directory.members(record.manifest.payload_group_id)
+    planning = app.planning()
+    subject = await planning.records.subject(asked.identity)
+    record = subject.record
+    members = await planning.members(record)
+    await planning.check_whole(
+        subject, Wish(verb=verb, expected_generation=asked.expected_generation)
+    )
     started = await app.store.start_residency_operation(
         identity=asked.identity,
         expected_metadata_generation=asked.expected_generation or record.metadata_generation,
@@ -74,7 +85,10 @@ async def _residency(app: App, verb: str, asked: requests.Change, emit: Emit) ->
 
 
 async def repair(app: App, asked: requests.Repair, emit: Emit) -> doc.Revision:
-    """Start REPAIRING; whether a READY revision is short of copies is observed first."""
+    """Start REPAIRING; whether a READY revision is short of copies is observed first.
+
+    Raises LostError, as do the others that start an operation, for one that could never end.
+    """
     planning = app.planning()
     subject = await planning.records.subject(asked.identity)
     wish = Wish(
@@ -82,6 +96,7 @@ async def repair(app: App, asked: requests.Repair, emit: Emit) -> doc.Revision:
     )
     record = subject.record
     members = await planning.members(record)
+    await planning.check_whole(subject, wish)
     started = await app.store.start_repair(
         identity=asked.identity,
         expected_metadata_generation=asked.expected_generation or record.metadata_generation,

@@ -10,8 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from weightctl.controller.core.losses import named
 from weightctl.controller.core.records import COMPLETED, Availability
-from weightctl.controller.errors import NothingReadableError, StoppingError, WeightctlError
+from weightctl.controller.errors import (
+    NothingReadableError,
+    StoppingError,
+    WeightctlError,
+    WeightError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,6 +41,36 @@ class LostError(WeightctlError):
     """A member has no readable replica in any tier."""
 
     reason = NothingReadableError.reason
+
+
+WAY_OUT = (
+    "bring its bytes back into any tier (`weightctl tiers` shows their health), or import the"
+    " weights under a new weight generation"
+)
+
+
+def not_started(verb: str, identity: Identity, keys: tuple[str, ...]) -> LostError:
+    """The refusal of an operation that could never end."""
+    return LostError(
+        f"{verb} of {identity} was not started",
+        f"{LostError.reason}: no tier has a readable replica of {named(keys)}, so it could not"
+        " end, and until then nothing else could be done with the revision",
+        WAY_OUT,
+    )
+
+
+class EndlessError(WeightError):
+    """BUSY because of an operation that waits for what is lost."""
+
+
+def can_not_end(refusal: WeightError, lost: str) -> EndlessError:
+    """The refusal, with what the operation waits for: `lost` says what that is."""
+    return EndlessError(
+        refusal.code,
+        refusal.what,
+        f"{refusal.why} and cannot end: {lost}",
+        f"{WAY_OUT}; the operation then ends by itself",
+    )
 
 
 async def wait_for(
@@ -132,8 +168,8 @@ class _Look:
                 raise LostError(
                     f"{self._verb} of {self._identity} cannot be finished",
                     text,
-                    "bring a tier back that holds them (`weightctl tiers` shows their health): it"
-                    " goes on by itself; or import the weights under a new weight generation",
+                    f"{WAY_OUT}; it goes on by itself: looked at again soon after a tier came back"
+                    " anew, else ever more seldom, and at once when the verb is repeated",
                 )
             if condition.type in {"Blocked", "Failing"}:
                 held = True

@@ -61,7 +61,16 @@ class Draft:
         by_speed = sorted(
             ordered, key=lambda view: (-view.profile.bandwidth_bytes_per_s, not view.profile.hot)
         )
+        self._takers = frozenset(
+            view.profile.name
+            for view in situation.views
+            if not view.profile.capabilities.observe_only
+        )
         self._fastest = tuple(view.profile.name for view in by_speed)
+
+    def takers(self, tiers: Sequence[str]) -> tuple[str, ...]:
+        """Those of the tiers in which anything can be stored at all."""
+        return tuple(tier for tier in tiers if tier in self._takers)
 
     def _preference(self, view: TierView) -> tuple[int, int, str]:
         names = self.situation.policy.tier_preference
@@ -91,7 +100,10 @@ class Draft:
         """Members of which nothing readable is left."""
         self.lost_members = mask.bit_count()
         if mask:
-            self.wait(Reason.NOTHING_READABLE, "no readable replica in any tier", mask)
+            first = self.situation.members.keys[mask.to_bytes(self.masks.size, "little").find(1)]
+            more = f" and {self.lost_members - 1} more" if self.lost_members > 1 else ""
+            what = f"no readable replica in any tier of {first}{more}"
+            self.wait(Reason.NOTHING_READABLE, what, mask)
 
     # --- what is waited for -----------------------------------------------------------------
 
@@ -202,6 +214,7 @@ class Draft:
         if not mask or not self._window_open():
             return
         takers = 0
+        tiers = self.takers(tiers)
         for tier in tiers:
             if self._free[tier] is None:
                 self.wait(Reason.TIER_UNKNOWN, f"{tier}: its capacity could not be read")

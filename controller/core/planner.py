@@ -189,9 +189,10 @@ def _plan_repairing(draft: Draft) -> None:
     situation, masks = draft.situation, draft.masks
     operation = situation.operation
     target = Residency.HOT if operation is None else operation.target_residency
-    copies = min(situation.policy.cold_copies, len(draft.cold))
+    takers = draft.takers(draft.cold)
+    copies = min(situation.policy.cold_copies, len(takers))
     if copies < situation.policy.cold_copies:
-        what = f"{situation.policy.cold_copies} cold copies wanted, {len(draft.cold)} cold tiers"
+        what = f"{situation.policy.cold_copies} cold copies wanted, {len(takers)} cold tiers"
         draft.wait(Reason.NO_TIER, what)
     short_cold = masks.fewer_than(copies, draft.cold)
     short_hot = masks.fewer_than(1, draft.hot) if target is Residency.HOT else 0

@@ -44,6 +44,13 @@ class Capabilities:
     device_direct: bool = False
     delete_is_immediate: bool = True
     list_is_consistent: bool = True
+    observe_only: bool = False
+    """It shows replicas that others make, and can make none: nothing is ever to be stored there."""
+    instance_is_reused: bool = False
+    """What somebody else puts in the place of a copy may be shown as the same instance.
+
+    Then reading a copy back justifies a drop elsewhere only when it was done for that drop.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +68,8 @@ class TierProfile:
     bandwidth_bytes_per_s: int = 0
     """Expected streaming bandwidth; orders sources, 0 when not known."""
     latency_s: float = 0.0
+    medium: str = ""
+    """Tiers with an equal one show replicas of the same objects; empty when no other does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,6 +70,11 @@ class ConditionBoard:
         entry = self._entries.get(identity)
         return () if entry is None else tuple(entry.conditions.values())
 
+    def idle_s(self, identity: Identity) -> float:
+        """Seconds since the revision has last come nearer to what is wanted."""
+        entry = self._entries.get(identity)
+        return 0.0 if entry is None else self._clock.monotonic_s() - entry.moved_s
+
     def count(self, kind: ConditionType) -> int:
         """Revisions for which the condition is true."""
         return sum(

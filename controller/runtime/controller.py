@@ -27,12 +27,13 @@ from weightctl.controller.runtime.guard import Guard
 from weightctl.controller.runtime.health import Gauges, Health
 from weightctl.controller.runtime.media import Media
 from weightctl.controller.runtime.observer import Observer
+from weightctl.controller.runtime.pulse import Pulse
 from weightctl.controller.runtime.reconciler import PassReport, Reconciler
 from weightctl.controller.runtime.resync import Resync
 from weightctl.controller.runtime.runner import Next, Runner
 from weightctl.controller.runtime.settings import RuntimeSettings
 from weightctl.controller.runtime.supervisor import Service, Supervisor, SupervisorOptions
-from weightctl.controller.runtime.survey import Survey
+from weightctl.controller.runtime.survey import Answer, Survey
 from weightctl.controller.runtime.timer import Timer
 from weightctl.controller.runtime.workqueue import Priority, WorkQueue
 from weightctl.controller.store.store import WeightMetadataStore
@@ -115,6 +116,7 @@ class Controller:
             entropy=entropy,
             options=settings.resync,
         )
+        self._pulse = Pulse(self._observer, self._resync, clock=clock, options=settings.resync)
         self._supervisor = self._supervise(entropy)
         self._watchers: dict[Identity, set[Callable[[PassReport], None]]] = {}
         self._running: dict[Identity, float] = {}
@@ -140,6 +142,7 @@ class Controller:
             Service(name="leases", run=self._resync.watch_leases),
             Service(name="unfinished", run=self._resync.watch_unfinished),
             Service(name="drift", run=self._resync.watch_published),
+            Service(name="pulse", run=self._pulse.run),
             Service(name="guard", run=self._guard.run),
             Service(name="metrics", run=self._keep_metrics),
         ]
@@ -153,7 +156,9 @@ class Controller:
     async def __aenter__(self) -> Self:
         """Start.  Enter and leave in the same task."""
         known = {name: self._store.tier_epochs.get(name) for name in self._observer.tiers}
-        self._observer.gate.restore({name: epoch for name, epoch in known.items() if epoch})
+        epochs = {name: epoch for name, epoch in known.items() if epoch}
+        self._observer.gate.restore(epochs)
+        self._pulse.restore(epochs)
         self._chronicle.begin()
         self._unsubscribe = self._store.subscribe(self._hint)
         self._tasks = anyio.create_task_group()
@@ -284,11 +289,11 @@ class Controller:
 
     async def plan(self, identity: Identity) -> Plan:
         """The dry run: what a pass would do now.  Raises WeightError NOT_FOUND."""
-        return (await self._reconciler.ask(identity)).plan
+        return (await self.ask(identity)).plan
 
-    async def forecast(self, identity: Identity) -> tuple[Plan, ...]:
-        """The plan and what would follow from it.  Raises WeightError NOT_FOUND."""
-        return await (await self._reconciler.ask(identity)).forecast()
+    async def ask(self, identity: Identity) -> Answer:
+        """What is seen of a revision, and the dry run on it.  Raises WeightError NOT_FOUND."""
+        return await self._reconciler.ask(identity)
 
     async def plan_all(self) -> AsyncIterator[tuple[Identity, Plan]]:
         """The dry run for every revision that is not DELETED."""
@@ -298,7 +303,7 @@ class Controller:
 
     async def explain(self, identity: Identity) -> Explanation:
         """What holds the revision now, and until when.  Raises WeightError NOT_FOUND."""
-        answer = await self._reconciler.ask(identity)
+        answer = await self.ask(identity)
         return Explanation(
             record=answer.situation.record,
             plan=answer.plan,

@@ -90,6 +90,17 @@ class Copier:
         outcomes = await self._read_back(work, step.source, indexes)
         work.count(step, indexes, outcomes)
 
+    async def prove_again(self, work: Pass, tier: str, indexes: Sequence[int]) -> list[int]:
+        """Read replicas back for a drop that is to come; those of them that are right."""
+        outcomes = await self._read_back(work, tier, indexes)
+        right = []
+        for index, outcome in zip(indexes, outcomes, strict=True):
+            if isinstance(outcome, Done):
+                right.append(index)
+            else:
+                work.tally.add(outcome, f"{work.members.keys[index]} ({tier})")
+        return right
+
     async def _read_back(
         self, work: Pass, tier_name: str, indexes: Sequence[int]
     ) -> Sequence[Outcome]:

@@ -27,7 +27,8 @@ class Executor:
     def __init__(self, dispatch: Dispatch) -> None:
         self._dispatch = dispatch
         self._options = dispatch.options
-        copier, self.remover = Copier(dispatch), Remover(dispatch)
+        copier = Copier(dispatch)
+        self.remover = Remover(dispatch, copier.prove_again)
         self._primitives: dict[StepKind, Primitive] = {
             StepKind.STORE: copier.store,
             StepKind.VERIFY: copier.verify,

@@ -15,6 +15,7 @@ import anyio
 
 from weightctl.controller.core.aggregate import readable_mask
 from weightctl.controller.core.identity import Identity
+from weightctl.controller.core.losses import lost_keys
 from weightctl.controller.core.observation import MemberState
 from weightctl.controller.core.plan import Situation
 from weightctl.controller.core.policy import Policy
@@ -94,13 +95,18 @@ class Guard:
 
 
 def copies_short(situation: Situation) -> bool:
-    """Whether a repair would have a cold copy to add; False while any tier leaves it open."""
+    """Whether a repair would have a cold copy to add; False while any tier leaves it open, and
+    where a member is lost, because the repair could not end.
+    """
     cold = [view for view in situation.views if not view.profile.hot]
     if not is_idle(situation.record) or any(
         MemberState.UNKNOWN in view.states or MemberState.PARTIAL in view.states for view in cold
     ):
         return False
-    wanted = min(situation.policy.cold_copies, len(cold))
+    if lost_keys(situation):
+        return False
+    takers = sum(not view.profile.capabilities.observe_only for view in cold)
+    wanted = min(situation.policy.cold_copies, takers)
     copies = [readable_mask(view.states) for view in cold]
     hot = [readable_mask(view.states) for view in situation.views if view.profile.hot]
     return any(

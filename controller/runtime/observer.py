@@ -72,6 +72,17 @@ def subset(members: Members, indexes: Sequence[int]) -> Members:
     )
 
 
+class Sign(NamedTuple):
+    """A tier's sign of life: its epoch, empty where it gave none, and then why."""
+
+    epoch: str
+    problem: str
+
+
+_NO_GROUP = "weight:" + "0" * 64
+_NOBODY = Members(group_id=_NO_GROUP, keys=(), sizes_bytes=array("Q"), sha256=b"", data_types=b"")
+
+
 class _Answer(NamedTuple):
     """What one tier answered, and when it was asked."""
 
@@ -160,6 +171,20 @@ class Observer:
         return await self._ask(
             self._lines[tier], subset(members, indexes), detail=range(len(indexes))
         )
+
+    async def pulse(self) -> Mapping[str, Sign]:
+        """By tier, whether it answers and as which epoch; asks it for no member at all."""
+        signs: dict[str, Sign] = {}
+
+        async def ask(line: _Line) -> None:
+            observation = await self._call(line, lambda: line.tier.observe(_NOBODY))
+            if observation is not None:
+                line.problem = observation.problem
+            epoch = "" if observation is None else observation.epoch
+            signs[line.name] = Sign(epoch, line.problem)
+
+        await self._all_lines(ask)
+        return signs
 
     async def sweep(self, groups: Sequence[Members]) -> list[list[bytes]]:
         """Raw states of many groups: per tier, in the tiers' order, the states of each group.

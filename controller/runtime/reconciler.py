@@ -303,11 +303,17 @@ class Reconciler:
         if plan.verdict is Verdict.CONVERGED:
             return Finished()
         if plan.verdict is Verdict.LOST:
-            return Again(after_s=self._settings.park_s, progressed=False)
+            return Again(after_s=self._probe_s(record.identity), progressed=False)
         known = [wait.until_ms for wait in plan.waits if wait.until_ms is not None]
         if known:
             return self._until(min(known))
         return Failed(generation=generation)
+
+    def _probe_s(self, identity: Identity) -> float:
+        """Seconds until what is lost is looked for again: as long as it has been lost by now."""
+        settings = self._settings
+        soonest_s = min(settings.resync.working_s, settings.park_s)
+        return min(max(self._board.idle_s(identity), soonest_s), settings.park_s)
 
     def _until(self, until_ms: int) -> Again:
         """At a known time, but never much later than the longest trusted wait."""

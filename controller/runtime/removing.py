@@ -2,22 +2,25 @@
 
 A drop from a published revision needs, when it acts, a fresh detailed look at the replica and the
 copy that justifies it: both COMPLETE, the copy the very instance that was read back right in this
-epoch and not too long ago.  The evidence is durable before the drop; leases and the fence are
-checked once more after it was written.  Only the looked-at instance is named to the tier.
+epoch and not too long ago; where another copy may be shown as the same instance it is read back
+for this very drop, after which only a moment is left for it to change.  The evidence is durable
+before the drop; leases and the fence are checked once more after it was written.  Only the
+looked-at instance is named to the tier.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from weightctl.controller.core.damage import DamagedReplica
 from weightctl.controller.core.observation import Member, Members, MemberState, ReplicaDetail
-from weightctl.controller.core.plan import Reason, Step, StepKind
+from weightctl.controller.core.plan import Reason, Step, StepKind, TierView
 from weightctl.controller.core.records import Availability
 from weightctl.controller.errors import BusyError, require
 from weightctl.controller.ports import Conflict, Done, DropItem, InventoryItem, NoOp, Outcome
 from weightctl.controller.runtime.dispatch import Dispatch, Pass
 from weightctl.controller.store.evidence import EvidenceRow
 
+ProveAgain = Callable[[Pass, str, Sequence[int]], Awaitable[list[int]]]
 _OF_DELETED = (Reason.PAYLOAD_OF_DELETED, Reason.MANIFEST_OF_DELETED)
 
 
@@ -36,8 +39,9 @@ class _Proof:
 class Remover:
     """DROP and QUARANTINE, and the leftovers of a group that is being deleted."""
 
-    def __init__(self, dispatch: Dispatch) -> None:
+    def __init__(self, dispatch: Dispatch, prove_again: ProveAgain) -> None:
         self._dispatch = dispatch
+        self._prove_again = prove_again
 
     async def drop(self, work: Pass, step: Step, indexes: Sequence[int]) -> None:
         """Drop replicas of the step's source tier."""
@@ -71,8 +75,8 @@ class Remover:
 
     async def _drop_proven(self, work: Pass, step: Step, indexes: Sequence[int]) -> None:
         details = await self._look(work, step.source, indexes)
-        proofs = await self._prove(work, step.source, details)
-        for index in sorted(details.keys() - proofs.keys()):
+        proofs, put_off = await self._prove(work, step.source, details)
+        for index in sorted(details.keys() - proofs.keys() - put_off):
             why = Conflict(detail="no copy that stays is the one that was read back")
             work.tally.add(why, f"{work.members.keys[index]} ({step.source})")
         if not proofs:
@@ -84,10 +88,14 @@ class Remover:
 
     async def _prove(
         self, work: Pass, source: str, details: Mapping[int, ReplicaDetail]
-    ) -> dict[int, _Proof]:
-        """A proof for each member that has one, from fresh looks at the tiers that keep a copy."""
+    ) -> tuple[dict[int, _Proof], set[int]]:
+        """A proof for each member that has one, from fresh looks at the tiers that keep a copy.
+
+        Also the members of which a copy could not be read back now; the tally has the reason.
+        """
         proofs: dict[int, _Proof] = {}
-        for view in work.seen.views:
+        put_off: set[int] = set()
+        for view in sorted(work.seen.views, key=_changes_unseen):
             name = view.profile.name
             wanted = [
                 index
@@ -96,13 +104,20 @@ class Remover:
             ]
             if name == source or view.profile.hot or not wanted:
                 continue
+            oldest_s = self._oldest_s(work)
+            if _changes_unseen(view) and not _is_of_one_medium(work, name, source):
+                oldest_s = self._dispatch.clock.monotonic_s()
+                right = await self._prove_again(work, name, wanted)
+                put_off |= set(wanted).difference(right)
+                wanted = right
             copies = await self._look(work, name, wanted)
-            proofs |= self._proofs_in(work, name, copies, details)
+            found = self._proofs_in(work, name, copies, details)
+            proofs |= {i: proof for i, proof in found.items() if proof.read_s >= oldest_s}
             unproven = [index for index in wanted if index not in proofs]
             self._dispatch.observer.evidence.forget(name, work.members.group_id, unproven)
             work.tally.changed += len(unproven)  # the next pass reads them back, without a wait
             self._dispatch.note_failed(work, ((name, index, 1) for index in unproven))
-        return proofs
+        return proofs, put_off
 
     def _proofs_in(
         self,
@@ -267,6 +282,16 @@ class Remover:
                 f"{len(leases)} live leases",
                 "wait until they are released or dead",
             )
+
+
+def _changes_unseen(view: TierView) -> bool:
+    return view.profile.capabilities.instance_is_reused
+
+
+def _is_of_one_medium(work: Pass, tier: str, other: str) -> bool:
+    """Whether both tiers show replicas of the same objects: none can be changed alone."""
+    media = {view.profile.name: view.profile.medium for view in work.seen.views}
+    return media[tier] != "" and media[tier] == media[other]
 
 
 def _is_as_recorded(members: Members, index: int, copy: ReplicaDetail) -> bool:

@@ -127,6 +127,22 @@ class Resync:
                 self._queue.add(identity, Priority.RESYNC)
             await self._clock.sleep(self._options.pause_s)
 
+    async def look_again(self, spread_s: float) -> None:
+        """Some tier may have forgotten what it held: everything is due within `spread_s`.
+
+        What waits for its time is brought forward, parked or not; known idle revisions get a look.
+        """
+        for count, record in enumerate(self._store.records(), 1):
+            identity = record.identity
+            if record.availability is not Availability.DELETED and (
+                identity in self._queue or not is_idle(record)
+            ):
+                delay_s = self._entropy.random() * spread_s
+                self._queue.add_after(identity, delay_s, Priority.RESYNC)
+            if count % self._options.chunk == 0:
+                await anyio.lowlevel.checkpoint()
+        await self.drift_round(spread_s)
+
     def _slices(self) -> Iterator[list[RevisionMetadata]]:
         """Idle records that are not queued anyway, in slices."""
         part: list[RevisionMetadata] = []

@@ -35,6 +35,8 @@ class ResyncOptions:
     """Records with unfinished work."""
     published_s: float = 600.0
     """Idle published records (drift)."""
+    pulse_s: float = 5.0
+    """Every tier is asked this often whether it answers, and as which epoch."""
     leases_s: float = 5.0
     """Expired leases are erased this often."""
     chunk: int = 512

@@ -34,12 +34,47 @@ async def choose(
     """
     if names is not None:
         return [await _named(tiers, name, members, options) for name in dict.fromkeys(names)]
-    hot = [tier for tier in tiers if tier.profile.hot]
-    cold = [tier for tier in tiers if _persistent(tier.profile)]
+    hot, cold = _by_default(tiers)
     return [
         await _with_room(hot, "hot", members, options),
         await _with_room(cold, "persistent cold", members, options),
     ]
+
+
+def check(tiers: Sequence[Tier], names: Sequence[str] | None) -> None:
+    """Refuse what no tier can ever take, before anything is read.  Raises ConfigError."""
+    if names is None:
+        for found, kind in zip(_by_default(tiers), ("hot", "persistent cold"), strict=True):
+            if not found:
+                raise _no_tier(tiers, kind)
+        return
+    for tier in tiers:
+        if tier.profile.name in names and tier.profile.capabilities.observe_only:
+            raise ConfigError(
+                f"nothing can be imported into tier {tier.profile.name}",
+                f"{tier.profile.kind} shows replicas that others make, and can make none",
+                "name other tiers",
+            )
+
+
+def _by_default(tiers: Sequence[Tier]) -> tuple[list[Tier], list[Tier]]:
+    """Hot and persistent cold tiers in which something can be stored."""
+    takers = [tier for tier in tiers if not tier.profile.capabilities.observe_only]
+    hot = [tier for tier in takers if tier.profile.hot]
+    return hot, [tier for tier in takers if _persistent(tier.profile)]
+
+
+def _no_tier(tiers: Sequence[Tier], kind: str) -> ConfigError:
+    only = [tier.profile for tier in tiers if tier.profile.capabilities.observe_only]
+    seen = "".join(
+        f"; {one.name} ({one.kind}) shows replicas that others make, and can make none"
+        for one in only
+    )
+    return ConfigError(
+        "the weights cannot be placed",
+        f"no {kind} tier is configured that takes any{seen}",
+        "configure one, or name the tiers to write to",
+    )
 
 
 def _persistent(profile: TierProfile) -> bool:
@@ -62,12 +97,6 @@ async def _named(
 async def _with_room(
     candidates: Sequence[Tier], kind: str, members: Members, options: WeightStoreOptions
 ) -> Tier:
-    if not candidates:
-        raise ConfigError(
-            f"group {members.group_id} cannot be placed",
-            f"no {kind} tier is configured",
-            "configure one, or name the tiers to write to",
-        )
     reasons: list[str] = []
     unusable: list[ReconcileError] = []
     most_needed = most_free = 0

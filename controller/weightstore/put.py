@@ -32,7 +32,7 @@ from weightctl.controller.weightstore.digests import digest_payloads
 from weightctl.controller.weightstore.layout import created_at, plan_layout
 from weightctl.controller.weightstore.options import Meter
 from weightctl.controller.weightstore.parallel import for_each
-from weightctl.controller.weightstore.placement import choose
+from weightctl.controller.weightstore.placement import check, choose
 from weightctl.controller.weightstore.primitives import (
     Hands,
     as_members,
@@ -93,6 +93,7 @@ class Import:
         self, identity: Identity, source: ModelSource, names: Sequence[str] | None
     ) -> PutReport:
         """Bring the source in as `identity`.  See `WeightStore.put` for errors."""
+        check(self._tiers, names)
         headers = [file.header for file in source.files]
         layout = await to_thread.run_sync(
             plan_layout, identity, headers, self._options.payload_bytes

@@ -364,10 +364,62 @@ def test_wrong_bytes_in_a_cold_copy_are_replaced_before_memory_is_let_go(cli: Cl
 def test_a_loss_ends_the_waiting_with_its_own_exit_code(cli: Cli) -> None:
     cli.ready()
     cli.run("evict", IDENTITY, "--wait")
+    cli.run("rehydrate", IDENTITY)
     largest_replica(cli, "local_disk").unlink()
     ran = cli.run("rehydrate", IDENTITY, "--wait", code=15)
     assert "NothingReadable" in ran.err
     assert cli.json("get", IDENTITY)["availability"] == "DEGRADED"
+
+
+def test_nothing_is_started_that_could_never_end_because_a_member_is_lost(cli: Cli) -> None:
+    cli.ready()
+    cli.run("evict", IDENTITY, "--wait")
+    lost = largest_replica(cli, "local_disk")
+    content, key = lost.read_bytes(), payload_key(cli)
+    lost.unlink()
+    for words in (("repair", "--dry-run"), ("repair", "--wait"), ("rehydrate",), ("evict",)):
+        refused = cli.run(words[0], IDENTITY, *words[1:], code=15).err
+        assert key in refused, words
+        assert "weight generation" in refused, words
+    assert cli.json("get", IDENTITY)["operation"] is None
+    lost.write_bytes(content)
+    cli.run("rehydrate", IDENTITY, "--wait")
+
+
+def test_a_refusal_names_what_an_operation_that_cannot_end_has_lost(cli: Cli) -> None:
+    cli.ready()
+    cli.run("evict", IDENTITY, "--wait")
+    cli.run("rehydrate", IDENTITY)
+    key = payload_key(cli)
+    largest_replica(cli, "local_disk").unlink()
+    for words in (
+        ("evict", IDENTITY),
+        ("delete", IDENTITY, "--yes"),
+        ("delete", IDENTITY, "--dry-run"),
+    ):
+        refused = cli.run(*words, code=5).err
+        assert "cannot end" in refused
+        assert key in refused
+        assert "weight generation" in refused
+    with cli.running():
+        cli.wait(lambda: key in cli.run("delete", IDENTITY, "--yes", code=5).err, cli.log)
+
+
+def test_explain_judges_by_what_it_has_just_seen(cli: Cli) -> None:
+    cli.ready()
+    for tier in ("memory", "local_disk"):
+        largest_replica(cli, tier).unlink()
+    found = cli.json("explain", IDENTITY)
+    assert cli.json("get", IDENTITY)["availability"] == "READY"
+    assert "not every member is readable; residency MIXED as observed now" in found["summary"]
+    reasons = {hold["reason"]: hold["what"] for hold in found["holds"]}
+    assert payload_key(cli) in reasons["NothingReadable"]
+    assert "recorded READY HOT" in reasons["SummaryDiffers"]
+
+
+def payload_key(cli: Cli) -> str:
+    members = cli.json("describe", IDENTITY)["members"]
+    return str(max(members, key=lambda member: member["sizeBytes"])["key"])
 
 
 def test_a_held_state_directory_without_a_controller_names_its_holder(cli: Cli) -> None:

@@ -65,7 +65,7 @@ class Real:
             policy=POLICY,
             clock=self.loop.clock,
         )
-        (plan, *_) = await planning.as_it_stands(await planning.records.subject(IDENTITY))
+        plan = (await planning.look(await planning.records.subject(IDENTITY))).plan
         return f"{plan.verdict}: {[step.kind.value for step in plan.steps]} {plan.availability!r}"
 
     def damage(self) -> tuple[DamagedReplica, ...]:

@@ -55,6 +55,11 @@ PLANTED: dict[str, tuple[Planted, ...]] = {
     )
     + _one(f"{EVIDENCE}:EvidenceBook.read_s", "or sheet.epoch != epoch", "")
     + _one(f"{REMOVING}:Remover._look", "if seen.epoch != work.seen.epochs[tier]:", "if False:"),
+    "evidence counts although another copy would be shown as the same": _one(
+        f"{REMOVING}:_changes_unseen",
+        "return view.profile.capabilities.instance_is_reused",
+        "return False",
+    ),
     "evidence never ages": _ANY_AGE
     + _one(f"{EVIDENCE}:_Sheet.expire", "while self.batches and", "while False and"),
     "evidence is not made durable": _one(
@@ -396,6 +401,7 @@ MUST_FIND: dict[str, tuple[str, ...]] = {
     "evidence is not checked": ("evidence",),
     "evidence counts for any instance": ("evidence",),
     "evidence counts in any epoch": ("evidence",),
+    "evidence counts although another copy would be shown as the same": ("evidence",),
     "evidence never ages": ("evidence",),
     "evidence is not made durable": ("evidence",),
     "evidence is written after the drop": ("evidence",),

@@ -66,6 +66,7 @@ def _lacking(spec: TierSpec, **lacks: bool) -> TierSpec:
 POOL = (*TIERS, TierSpec(name="pool", hot=True, local=False))
 _LINGERING = (_lacking(TIERS[_MEM], delete_is_immediate=False), TIERS[_DISK])
 _BEHIND = (TIERS[_MEM], _lacking(TIERS[_DISK], list_is_consistent=False))
+_UNSEEN = (TIERS[_MEM], _lacking(TIERS[_DISK], instance_is_reused=True))
 _BUSY = tuple(("mem.drop", number, Fault(kind=Kind.BUSY, amount=8.0)) for number in range(3))
 
 CORNERS: Mapping[str, Script] = {
@@ -103,6 +104,9 @@ CORNERS: Mapping[str, Script] = {
     ),
     "a wrong copy lies where an eviction leads": _script(
         _IN_BOTH, (1.0, "rot", _DISK, 0.0), (1.0, "rot", _DISK, 0.9), (2.0, "evict", 0, 1.0)
+    ),
+    "another copy would be shown as the same": _script(
+        _IN_BOTH, (2.0, "evict", 0, 1.0), tiers=_UNSEEN
     ),
     "a copy is exchanged while the evidence is written": _script(
         _IN_BOTH,

@@ -241,6 +241,10 @@ class Judge:
         keys = {member.key for member in members}
         if call is Call.VERIFY and keys <= trace.stored:
             return
+        if keys <= trace.read_for_drops and call in (Call.VERIFY, Call.DROP):
+            return  # one drop: what justifies it was read back for it alone
+        if call is Call.VERIFY and self.world.specs[tier].nature.instance_is_reused:
+            trace.read_for_drops |= keys
         if call is Call.STORE:
             trace.stored |= keys
         trace.sent_members += len(members)

@@ -121,6 +121,8 @@ class Removal:
             return f"evidence of epoch {epoch!r}, not {row.evidence_epoch!r}"
         if not good or age_s > world.policy.evidence_max_age_s + world.patience_s:
             return f"evidence {good} is {age_s:.1f} s old"
+        if world.specs[row.evidence_tier].nature.instance_is_reused and read_s < trace.started_s:
+            return f"{row.evidence_tier} shows another copy as the same, and was not read since"
         return ""
 
     def _wrong(self, tier: str, item: DropItem) -> None:

@@ -41,6 +41,8 @@ class PassTrace:
     sent_bytes: int = 0
     stored: set[str] = field(default_factory=set)
     """Members that were sent somewhere; a source at fault is read back beside the plan."""
+    read_for_drops: set[str] = field(default_factory=set)
+    """Members that were read back in a tier that shows another copy as the same."""
     lied: set[str] = field(default_factory=set)
     """Tiers that told this pass something that is not so."""
 

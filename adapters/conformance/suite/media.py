@@ -137,6 +137,7 @@ class ContractOfMedia(TierCases):
             after = await tier.observe(members_of([member]))
             assert after.states == bytes([ABSENT])
             assert after.epoch not in ("", before.epoch)
+            assert (await tier.observe(members_of([]))).epoch == after.epoch
             assert not await tier.inventory()
 
     async def test_a_medium_that_goes_while_it_is_written_publishes_nothing(
@@ -167,6 +168,9 @@ async def _assert_unknown(tier: Tier, item: DropItem) -> None:
     assert observation.epoch == ""
     assert observation.problem
     assert not observation.details
+    sign = await tier.observe(members_of([]))
+    assert not sign.epoch
+    assert sign.problem
     assert not _claims_success(await tier.drop([item], fence()))
     assert not _claims_success(await tier.quarantine([item], fence()))
     assert not _claims_success(await tier.verify([item.member]))

@@ -222,17 +222,20 @@ def _tier(row: dict[str, Any]) -> Check:
 
 
 def _kinds(found: list[dict[str, Any]], config: Config) -> Check:
+    takers = [row for row in found if "observe_only" not in row["capabilities"]]
     missing = [
         word
         for word, there in (
-            ("a hot tier", any(row["hot"] for row in found)),
-            ("a persistent cold tier", any("persistent" in row["capabilities"] for row in found)),
+            ("a hot tier", any(row["hot"] for row in takers)),
+            ("a persistent cold tier", any("persistent" in row["capabilities"] for row in takers)),
         )
         if not there
     ]
     if missing:
+        only = ", ".join(row["name"] for row in found if row not in takers)
+        shown = f"; {only} only shows what others put there" if only else ""
         todo = "add one to the configuration: [[tier]]"
-        return _bad("kinds of tiers", f"missing: {' and '.join(missing)}", todo)
+        return _bad("kinds of tiers", f"missing: {' and '.join(missing)}{shown}", todo)
     unknown = set(config.policy().tier_preference) - {tier.name for tier in config.tiers}
     if unknown:
         detail = f"policy.tier_preference names {', '.join(sorted(unknown))}"
