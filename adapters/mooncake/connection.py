@@ -25,11 +25,12 @@ from weightctl.adapters.mooncake.election import admin_of
 from weightctl.adapters.mooncake.engine import Engine
 from weightctl.adapters.mooncake.place import make_sure_of_place
 from weightctl.adapters.mooncake.reads import Reads
-from weightctl.adapters.mooncake.replicas import in_memory, is_there
+from weightctl.adapters.mooncake.replicas import MEMORY, in_memory, is_there, state_of
 from weightctl.adapters.mooncake.small import SmallObjects
 from weightctl.adapters.mooncake.standing import CountedWorker, Standing
 from weightctl.adapters.shared.pump import raise_first
 from weightctl.adapters.shared.workers import EngineSpec, WorkerLimits, WorkerPool
+from weightctl.controller.core.observation import MemberState
 from weightctl.controller.errors import ConfigError, ReconcileError, TransientError
 from weightctl.controller.ports import NOT_SET_UP, SET_UP_BY_USE
 
@@ -37,8 +38,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from weightctl.adapters.mooncake.admin import Health, Segment
+    from weightctl.adapters.mooncake.lot import Lot
     from weightctl.adapters.mooncake.options import ConnectionOptions
-    from weightctl.adapters.mooncake.replicas import Entry
+    from weightctl.adapters.mooncake.replicas import Entry, ReplicaKind
     from weightctl.controller.ports import MediumReport, TierContext
 
     Take = Callable[[int, Sequence[str], Mapping[str, Entry]], None]
@@ -55,6 +57,9 @@ MARKER_PREFIX = "weightctl-epoch/"
 _LOCAL_BUFFER_BYTES = 32 * 1024 * 1024
 _REVOKE_S = 5.0
 _REPORT_S = 2.0
+_PASSING = frozenset({"GRACEFULLY_UNMOUNTING", "UNMOUNTING"})
+_PASSING_S = 2.0
+"""How long it is not asked again which segments are being unmounted."""
 _TRIES = 3
 """Looks that begin an epoch or take the cluster in between."""
 
@@ -78,6 +83,12 @@ class Connection:
         self.putting: dict[str, anyio.Event] = {}
         """Keys that are being put in this process; set when that has ended."""
         self.parking = anyio.Lock()
+        self.lot: Lot | None = None
+        """The passing segment of ours that has not gone yet."""
+        self._passing: frozenset[str] = frozenset()
+        self._passing_until_s = 0.0
+        self._hosts: tuple[str, ...] = ()
+        """Segments that take new objects, without the lot's."""
         self.reads = Reads(context.clock, options.lease_ttl_s, options.verify_bytes_per_s)
         self.small = SmallObjects(self)
         self._unrevoked: set[str] = set()
@@ -117,8 +128,8 @@ class Connection:
             self.admin.open()
             stack.callback(self.admin.close)
             # What a client put, only the same client can drop: one owner, never killed lightly.
-            self._owner = await stack.enter_async_context(self._pool("owner", 1))
-            self._readers = await stack.enter_async_context(self._pool("reader", READERS))
+            self._owner = await stack.enter_async_context(self.pool("owner", 1))
+            self._readers = await stack.enter_async_context(self.pool("reader", READERS))
             if self.options.adopt:
                 with suppress(ReconcileError):  # a Master that is away is asked again
                     await self._is_ours()
@@ -128,9 +139,12 @@ class Connection:
         """End the clients when the last tier leaves."""
         self._entered -= 1
         if self._entered == 0:
+            if self.lot is not None:
+                await self.lot.close()
             await self._stack.aclose()
 
-    def _pool(self, role: str, workers: int) -> WorkerPool:
+    def pool(self, role: str, workers: int) -> WorkerPool:
+        """Clients of their own, not entered yet; none has a segment."""
         options = self.options
         setup = {
             "local_hostname": options.hostname,
@@ -156,19 +170,20 @@ class Connection:
     @asynccontextmanager
     async def owner(self) -> AsyncIterator[tuple[CountedWorker, str]]:
         """The client that puts and drops, and the name under which it owns what it puts."""
-        async with self._client(self._owner) as client:
+        async with self.client_of(self._owner) as client:
             yield client
 
     @asynccontextmanager
     async def reader(self) -> AsyncIterator[CountedWorker]:
         """A client that reads.  It may be killed at any time."""
-        async with self._client(self._readers) as (worker, _):
+        async with self.client_of(self._readers) as (worker, _):
             yield worker
 
     @asynccontextmanager
-    async def _client(self, pool: WorkerPool) -> AsyncIterator[tuple[CountedWorker, str]]:
+    async def client_of(self, pool: WorkerPool) -> AsyncIterator[tuple[CountedWorker, str]]:
+        """A client of a pool, set up, and its name.  Raises ReconcileError."""
         # Without a Master a client blocks for long.
-        self._view = (await to_thread.run_sync(self._health)).view
+        self._view = (await self.health()).view
         async with pool.lease() as leased:
             worker = CountedWorker(leased, self.standing)
             environment = {
@@ -188,8 +203,11 @@ class Connection:
         return f"{token}@{self.book.epoch}:{self._view}"
 
     def next_segment(self) -> str:
-        """The segment that the next object is put on; empty for any."""
-        segments = self.options.segments
+        """The segment that the next object is put on; empty for any.
+
+        Beside a lot a host is named: what is put onto the lot is never offloaded.
+        """
+        segments = self.options.segments or (self._hosts if self.lot is not None else ())
         if not segments:
             return ""
         self._turn += 1
@@ -261,7 +279,41 @@ class Connection:
         def ask() -> list[Segment]:
             return self.admin.segments(self._health())
 
-        return await self._threaded(ask)
+        found = await self._threaded(ask)
+        self._passing = frozenset(one.endpoint for one in found if one.status in _PASSING)
+        ours = self.lot.endpoint if self.lot is not None else ""
+        ok = [one for one in found if one.status == "OK" and one.endpoint != ours]
+        self._hosts = tuple(one.name for one in ok)
+        self._passing_until_s = self.context.clock.monotonic_s() + _PASSING_S
+        return found
+
+    async def look_for_passing(self) -> None:
+        """Know which segments are being unmounted, as of a moment ago.  Raises TransientError."""
+        if self.context.clock.monotonic_s() >= self._passing_until_s:
+            await self.segments()
+
+    @property
+    def some_pass(self) -> bool:
+        """Whether there is such a segment."""
+        return bool(self._passing) or self.lot is not None
+
+    def passes(self, entry: Entry | None) -> bool:
+        """Whether every memory replica of an object lies where it will soon be gone.
+
+        That is on a segment that is being unmounted, or on our own lot.
+        """
+        if not self.some_pass:
+            return False
+        ours = self.lot.endpoint if self.lot is not None else ""
+        ends = [found.endpoint for found in in_memory(entry)]
+        return bool(ends) and all(end == ours or end in self._passing for end in ends)
+
+    def state_of(self, entry: Entry | None, kind: ReplicaKind, size_bytes: int) -> MemberState:
+        """As `replicas.state_of`, but PARTIAL for what will soon be gone from memory."""
+        state = state_of(entry, kind, size_bytes)
+        if state is MemberState.COMPLETE and kind is MEMORY and self.passes(entry):
+            return MemberState.PARTIAL
+        return state
 
     async def all_keys(self) -> list[str]:
         """Every key of the cluster.  Raises TransientError."""
@@ -270,6 +322,10 @@ class Connection:
             return self.admin.all_keys(self._health())
 
         return await self._threaded(ask)
+
+    async def health(self) -> Health:
+        """Who serves.  Raises TransientError when nobody does."""
+        return await to_thread.run_sync(self._health)
 
     def _health(self) -> Health:
         """Who serves.  Raises TransientError when nobody does; either is counted."""

@@ -160,7 +160,8 @@ class Storing:
             refused = await self._other_content(member, entry)
             if refused is not None:
                 return refused
-            if state_of(entry, self._kind, member.size_bytes) is MemberState.COMPLETE:
+            state = self._connection.state_of(entry, self._kind, member.size_bytes)
+            if state is MemberState.COMPLETE:
                 return NoOp(instance_id=self._instance_of(member.key, entry))
             await _charge(limit, member.size_bytes)
         except (ReconcileError, OSError) as error:
@@ -264,7 +265,8 @@ class Storing:
                     entry = entries.get(key)
                     if entry is None:
                         continue
-                    if state_of(entry, self._kind, member.size_bytes) is MemberState.COMPLETE:
+                    state = self._connection.state_of(entry, self._kind, member.size_bytes)
+                    if state is MemberState.COMPLETE:
                         instance_id = self._instance_of(key, entry)
                         outcomes[key] = Done(instance_id=instance_id, moved_bytes=member.size_bytes)
                         del left[key]

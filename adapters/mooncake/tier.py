@@ -131,12 +131,19 @@ class MooncakeTier:
             stop = start + len(keys)
             sizes_bytes = members.sizes_bytes[start:stop]
             states[start:stop] = states_of(entries, keys, kind, sizes_bytes)
+            if kind is MEMORY and self._connection.some_pass:
+                for index, key in enumerate(keys, start):
+                    if states[index] == MemberState.COMPLETE:
+                        is_passing = self._connection.passes(entries.get(key))
+                        states[index] = MemberState.PARTIAL if is_passing else states[index]
             for index in wanted.intersection(range(start, stop)) if wanted else ():
                 entry = entries.get(members.keys[index])
                 if entry is not None and states[index] == MemberState.COMPLETE:
                     details[index] = self._detail(members.member(index), entry)
 
         try:
+            if kind is MEMORY:
+                await self._connection.look_for_passing()
             epoch = await self._connection.scan(members.keys, take)
         except ReconcileError as error:
             told = (
@@ -181,7 +188,7 @@ class MooncakeTier:
 
     def _item(self, key: str, entry: Entry | None, size_bytes: int) -> InventoryItem | None:
         """What lies under a key, None for nothing.  Raises TransientError without an answer."""
-        state = state_of(entry, self._kind, size_bytes)
+        state = self._connection.state_of(entry, self._kind, size_bytes)
         if state is MemberState.UNKNOWN or entry is None:
             raise TransientError(
                 f"inventory of {self.profile.name}",
@@ -215,7 +222,13 @@ class MooncakeTier:
         """As ports.Tier.capacity: of the segments, or of what the options declare."""
         await self._connection.settle()
         if self._kind is MEMORY:
-            segments = [one for one in await self._connection.segments() if one.status == "OK"]
+            lot = self._connection.lot
+            ours = lot.endpoint if lot is not None else ""
+            segments = [
+                one
+                for one in await self._connection.segments()
+                if one.status == "OK" and one.endpoint != ours
+            ]
             total = sum(one.capacity_bytes for one in segments)
             used = sum(one.used_bytes for one in segments)
         else:

@@ -23,6 +23,9 @@ PROMOTE_S = 0.02
 SEGMENT_BYTES = 256 * 1024 * 1024
 
 OK, NO_ROOM, INVALID, NOT_READY, NOT_FOUND, EXISTS, LEASED = 0, -200, -600, -703, -704, -705, -706
+NOT_NOW = -1010
+COUNT_S = 0.02
+"""Between two counts of a drain job."""
 
 
 @dataclass(slots=True)
@@ -35,6 +38,14 @@ class Segment:
     endpoint: str
     gone_at: float | None = None
     """When a graceful unmount takes effect."""
+    drain: str = ""
+    """DRAINING or DRAINED; takes nothing new."""
+
+    @property
+    def status(self) -> str:
+        if self.gone_at is not None:
+            return "GRACEFULLY_UNMOUNTING"
+        return self.drain or "OK"
 
 
 @dataclass(slots=True)
@@ -44,6 +55,7 @@ class Object:
     owner: str
     content: bytearray
     complete: bool = False
+    pinned: bool = False
     memory: dict[str, int] = field(default_factory=dict)
     """Endpoint to address."""
     disk: str = ""
@@ -51,6 +63,16 @@ class Object:
     lease_until: float = 0.0
     offload_at: float | None = None
     promote_at: float | None = None
+
+
+@dataclass(slots=True)
+class Job:
+    """A drain job and its last count."""
+
+    segment: str
+    status: str = "CREATED"
+    blocked: int = 0
+    counted_at: float = 0.0
 
 
 class FakeMooncake:
@@ -64,6 +86,7 @@ class FakeMooncake:
         self.objects: dict[str, Object] = {}
         self.segments: dict[str, Segment] = {}
         self.tasks: dict[int, tuple[str, str]] = {}
+        self.jobs: dict[str, Job] = {}
         self._made = 0
         self.calls: list[str] = []
         for number in range(2):
@@ -83,6 +106,9 @@ class FakeMooncake:
             def do_POST(self) -> None:
                 raw = self.rfile.read(int(self.headers["Content-Length"]))
                 if self._is_kept_waiting():
+                    return
+                if self.path != "/call":
+                    self._send(*fake._drain(self.path, raw))
                     return
                 name, args, kwargs = pickle.loads(raw)
                 with fake._lock:
@@ -183,6 +209,49 @@ class FakeMooncake:
                 one.promote_at = None
                 if one.disk and not one.memory:
                     self._place(one, "")
+        for job in self.jobs.values():
+            if job.status in {"CREATED", "RUNNING"} and now >= job.counted_at + COUNT_S:
+                self._count(job, now)
+
+    def _count(self, job: Job, now: float) -> None:
+        """Move away what may be moved, and count the rest; the segment is drained without any."""
+        segment = self.segments.get(job.segment)
+        endpoint = segment.endpoint if segment is not None else ""
+        there = [one for one in self.objects.values() if endpoint in one.memory]
+        job.counted_at, job.blocked, job.status = now, 0, "RUNNING"
+        for one in there:
+            held = one.pinned or not one.complete or now < one.lease_until
+            if held or not self._place(one, ""):
+                job.blocked += 1
+            else:
+                del one.memory[endpoint]
+        if not there:
+            job.status = "SUCCEEDED"
+            if segment is not None:
+                segment.drain = "DRAINED"
+
+    def _drain(self, path: str, raw: bytes) -> tuple[int, bytes]:
+        with self._lock:
+            self._tick()
+            name, _, query = path.removeprefix("/api/v1/drain_jobs").partition("?job_id=")
+            if not name:
+                segment = self.segments.get(json.loads(raw)["segments"][0])
+                if segment is None or segment.status != "OK":
+                    return 409, b'{"error_code":-1010}'
+                segment.drain = "DRAINING"
+                self._made += 1
+                self.jobs[f"{self._made}-0"] = Job(segment.name)
+                return 200, json.dumps({"job_id": f"{self._made}-0"}).encode()
+            job = self.jobs.get(query)
+            if job is None:
+                return 404, b'{"error_code":-1402}'
+            if name == "/cancel":
+                job.status = "CANCELED"
+                self.segments[job.segment].drain = ""
+            counts = {"failed_units": 0, "blocked_units": job.blocked, "active_units": 0}
+            at_ms = int(job.counted_at * 1000)
+            told = {"status_name": job.status, "last_updated_at_ms_epoch": at_ms, **counts}
+            return 200, json.dumps(told).encode()
 
     def _forget_endpoint(self, endpoint: str) -> None:
         for key, one in list(self.objects.items()):
@@ -204,6 +273,8 @@ class FakeMooncake:
                 return 200, json.dumps(
                     {"segments": [*map(self._row, self.segments.values())]}
                 ).encode()
+            if path.startswith("/api/v1/drain_jobs"):
+                return self._drain(path, b"")
             name, _, query = path.partition("?keys=")
             if name == "/batch_query_keys" and query:
                 keys = unquote_to_bytes(query).decode().split(",")
@@ -217,8 +288,8 @@ class FakeMooncake:
             "segment_id": f"id-{segment.name}",
             "client_id": segment.client,
             "te_endpoint": segment.endpoint,
-            "status": "OK" if segment.gone_at is None else "GRACEFULLY_UNMOUNTING",
-            "allocator_used_bytes": self._used(segment),
+            "status": segment.status,
+            "allocator_used_bytes": self._used(segment) if segment.status == "OK" else 0,
             "allocator_capacity_bytes": segment.size_bytes,
         }
 
@@ -257,7 +328,7 @@ class FakeMooncake:
         for name in names:
             segment = self.segments[name]
             room = segment.size_bytes - self._used(segment)
-            if segment.gone_at is None and room >= len(one.content):
+            if segment.status == "OK" and room >= len(one.content):
                 self._made += 1
                 one.memory[segment.endpoint] = self._made
                 return True
@@ -269,7 +340,9 @@ class FakeMooncake:
         if one.disk and not one.memory and one.promote_at is None:
             one.promote_at = now + PROMOTE_S
 
-    def rpc_start(self, client: str, key: str, size_bytes: int, preferred: str) -> int:
+    def rpc_start(
+        self, client: str, key: str, size_bytes: int, preferred: str, *, pinned: bool = False
+    ) -> int:
         if size_bytes == 0:
             return INVALID
         if key in self.objects:
@@ -277,7 +350,7 @@ class FakeMooncake:
         free = max(segment.size_bytes - self._used(segment) for segment in self.segments.values())
         if size_bytes > free:
             return NO_ROOM
-        one = Object(client, bytearray(size_bytes))
+        one = Object(client, bytearray(size_bytes), pinned=pinned)
         self._place(one, preferred)
         self.objects[key] = one
         return OK
@@ -368,10 +441,16 @@ class FakeMooncake:
         return [f"id-{self._mount(client, size_bytes).name}"]
 
     def rpc_unmount(self, ids: list[str], grace_s: int) -> int:
-        for segment in self.segments.values():
-            if f"id-{segment.name}" in ids:
-                segment.gone_at = time.monotonic() + grace_s
+        found = [one for one in self.segments.values() if f"id-{one.name}" in ids]
+        if not found or found[0].gone_at is not None:
+            return INVALID
+        if found[0].drain == "DRAINED" and grace_s:
+            return NOT_NOW
+        found[0].gone_at = time.monotonic() + grace_s
         return OK
+
+    def rpc_task(self, number: int) -> tuple[str, str]:
+        return self.tasks[number]
 
     def rpc_move(self, key: str, source: str, target: str) -> tuple[tuple[int, int], int]:
         one = self.objects.get(key)
@@ -382,7 +461,13 @@ class FakeMooncake:
         old, new = self.segments[source].endpoint, self.segments[target].endpoint
         if old not in one.memory:
             return (0, 0), INVALID
+        there = self.segments[target]
+        if there.status != "OK":
+            return (0, 0), NOT_NOW
         self._made += 1
+        if there.size_bytes - self._used(there) < len(one.content):
+            self.tasks[self._made] = ("FAILED", "NO_AVAILABLE_HANDLE")
+            return (self._made, 0), OK
         one.memory[new] = self._made
         del one.memory[old]
         self.tasks[self._made] = ("SUCCESS", "")

@@ -19,6 +19,7 @@ class ReplicateConfig:
     """Anything may be set on it."""
 
     preferred_segment = ""
+    with_hard_pin = False
 
 
 class MooncakeDistributedStore:
@@ -31,18 +32,18 @@ class MooncakeDistributedStore:
         self._id = f"client-{os.getpid()}-{next(_numbers)}"
         return 0
 
-    def _call(self, name: str, *args: Any) -> Any:
+    def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         host, port = self._master.split(":")
         connection = HTTPConnection(host, int(port), timeout=self._timeout_s)
         try:
-            connection.request("POST", "/call", pickle.dumps((name, args, {})))
+            connection.request("POST", "/call", pickle.dumps((name, args, kwargs)))
             return pickle.loads(connection.getresponse().read())
         finally:
             connection.close()
 
-    def _code(self, name: str, *args: Any) -> Any:
+    def _code(self, name: str, *args: Any, **kwargs: Any) -> Any:
         try:
-            return self._call(name, *args)
+            return self._call(name, *args, **kwargs)
         except (OSError, HTTPException):
             return -901
 
@@ -61,7 +62,8 @@ class MooncakeDistributedStore:
     def batch_put_session_start(
         self, keys: list[str], sizes: list[int], config: ReplicateConfig
     ) -> list[int]:
-        return [self._code("start", self._id, keys[0], sizes[0], config.preferred_segment)]
+        where, pinned = config.preferred_segment, config.with_hard_pin
+        return [self._code("start", self._id, keys[0], sizes[0], where, pinned=pinned)]
 
     def batch_put_from_multi_buffer_ranges(
         self, keys: list[str], pointers: Any, sizes: Any, offsets: Any
@@ -113,4 +115,5 @@ class MooncakeDistributedStore:
         return self._call("move", key, source, target)
 
     def query_task(self, task: tuple[int, int]) -> Any:
-        return SimpleNamespace(status="TaskStatus.SUCCESS", message=""), 0
+        status, message = self._call("task", task[0])
+        return SimpleNamespace(status=f"TaskStatus.{status}", message=message), 0
