@@ -138,8 +138,9 @@ class MooncakeTier:
                         states[index] = MemberState.PARTIAL if is_passing else states[index]
             for index in wanted.intersection(range(start, stop)) if wanted else ():
                 entry = entries.get(members.keys[index])
-                if entry is not None and states[index] == MemberState.COMPLETE:
-                    details[index] = self._detail(members.member(index), entry)
+                shown = self._shown(states[index], members.member(index), entry)
+                if shown is not None:
+                    details[index] = shown
 
         try:
             if kind is MEMORY:
@@ -155,6 +156,18 @@ class MooncakeTier:
                 states[index] = MemberState.PARTIAL
                 details.pop(index, None)
         return TierObservation(states=bytes(states), epoch=epoch, details=details)
+
+    def _shown(self, state: int, member: Member, entry: Entry | None) -> ReplicaDetail | None:
+        """What lies under a key: the member, or where it is ABSENT what has another size."""
+        if entry is None or state not in (MemberState.COMPLETE, MemberState.ABSENT):
+            return None
+        if state == MemberState.COMPLETE:
+            return self._detail(member, entry)
+        other_bytes = size_of(entry)
+        if other_bytes is None or other_bytes == member.size_bytes:
+            return None
+        instance_id = self.instance_of(member.key, entry)
+        return ReplicaDetail(instance_id=instance_id, size_bytes=other_bytes)
 
     def _detail(self, member: Member, entry: Entry) -> ReplicaDetail:
         row = self._connection.book.get(member.key)

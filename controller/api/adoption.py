@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from weightctl.controller.core.manifest_codec import MANIFEST_BYTES_MAX
 from weightctl.controller.errors import (
     ErrorCode,
     IntegrityError,
+    ManifestError,
     NothingReadableError,
     SourceError,
     WeightError,
@@ -23,7 +25,7 @@ from weightctl.controller.weightstore.adopting import managed, told_of
 from weightctl.controller.weightstore.candidate import candidate, parse_digests
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from weightctl.controller.api import documents as doc
     from weightctl.controller.api import requests
@@ -47,9 +49,10 @@ async def adopt(app: App, asked: requests.Adopt, emit: Emit) -> doc.Adoption:
     """Adopt, or tell each obstacle and raise the gravest."""
     started_s = app.clock.monotonic_s()
     manifest, digests = await to_thread.run_sync(_files, asked)
-    report = await app.weights.adopt(
-        asked.identity, manifest, digests=digests, progress=reporter(emit)
-    )
+    with _of_file(asked):
+        report = await app.weights.adopt(
+            asked.identity, manifest, digests=digests, progress=reporter(emit)
+        )
     if report.obstacles:
         raise _refusal(report, emit)
     if app.controller is not None:
@@ -98,7 +101,21 @@ def _told_by(tiers: Sequence[Tier]) -> list[str]:
 
 async def _candidate(asked: requests.Adopt) -> Candidate:
     manifest, digests = await to_thread.run_sync(_files, asked)
-    return await to_thread.run_sync(candidate, asked.identity, manifest, digests)
+    with _of_file(asked):
+        return await to_thread.run_sync(candidate, asked.identity, manifest, digests)
+
+
+@contextmanager
+def _of_file(asked: requests.Adopt) -> Iterator[None]:
+    """What is wrong with a manifest is wrong with the file that it was given in."""
+    try:
+        yield
+    except ManifestError as error:
+        raise ManifestError(
+            f"{asked.manifest} is no manifest to adopt by",
+            "; ".join(filter(None, (error.why, error.what))),
+            "give a file with the very bytes of the manifest object of what is to be adopted",
+        ) from error
 
 
 def _files(asked: requests.Adopt) -> tuple[bytes, dict[str, bytes]]:
@@ -106,7 +123,12 @@ def _files(asked: requests.Adopt) -> tuple[bytes, dict[str, bytes]]:
     if asked.digests is None:
         return manifest, {}
     raw = _content(asked.digests, _DIGESTS_BYTES_MAX)
-    return manifest, parse_digests(raw.decode("utf-8", "surrogateescape"))
+    try:
+        return manifest, parse_digests(raw.decode("utf-8", "surrogateescape"))
+    except WeightError as error:
+        raise WeightError(
+            error.code, f"{asked.digests}: {error.what}", error.why, error.todo
+        ) from error
 
 
 def _content(path: str, bytes_max: int) -> bytes:

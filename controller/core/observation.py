@@ -108,7 +108,8 @@ class TierObservation:
 
     states: one `MemberState` byte per asked member (UNKNOWN, ABSENT, PARTIAL or COMPLETE only);
     epoch: changes when the tier may have forgotten what it held, empty when it could not be read;
-    details: by index into the asked members, for those asked in detail and present.
+    details: by index into the asked members, for those asked in detail and present; of an ABSENT
+    one, where a tier gives it, what lies under its key and is something else.
     """
 
     states: bytes

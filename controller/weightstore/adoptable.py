@@ -111,9 +111,9 @@ def _note(found: Look, candidate: Candidate, tier: Tier, seen: TierObservation) 
         return
     details: dict[int, ReplicaDetail] = {}
     for index, state in enumerate(seen.states):
-        if state == MemberState.ABSENT:
-            continue
         detail = seen.details.get(index)
+        if state == MemberState.ABSENT and detail is None:
+            continue
         judged = _judged(state, detail, members.sizes_bytes[index])
         if isinstance(judged, ReplicaDetail):
             details[index] = judged
@@ -132,9 +132,9 @@ def _judged(
     """The details of a replica that counts, or class, why and next of what it fails by."""
     if state == MemberState.PARTIAL:
         return UnknownOutcomeError, "it is being written", _AGAIN
-    if state != MemberState.COMPLETE or detail is None:
+    if state not in (MemberState.COMPLETE, MemberState.ABSENT) or detail is None:
         return UnknownOutcomeError, "the tier gave no whole answer for it", _AGAIN
-    if detail.size_bytes != size_bytes:
+    if state == MemberState.ABSENT or detail.size_bytes != size_bytes:
         why = f"it has {detail.size_bytes} bytes, the manifest says {size_bytes}"
         return IntegrityError, why, "adopt with the manifest that belongs to it, or remove it there"
     return detail

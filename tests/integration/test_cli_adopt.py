@@ -113,6 +113,21 @@ def test_a_kill_leaves_objects_as_they_were_or_a_whole_revision(
     assert (shown["revision"]["availability"], len(shown["members"])) == ("READY", 2)
 
 
+@pytest.mark.parametrize("content", [b"", b"{}", b"\xff\xfe"])
+def test_a_file_that_is_no_manifest_is_named(lost: Lost, content: bytes) -> None:
+    lost.manifest.write_bytes(content)
+    for words in ((), ("--dry-run",)):
+        told = lost.run(*lost.adopt(*words), code=WRONG_BYTES).err
+        assert f"{lost.manifest} is no manifest to adopt by" in told
+        assert "publish" not in told
+
+
+def test_a_file_of_digests_that_cannot_be_used_is_named(lost: Lost) -> None:
+    wrong = lost.folder / "SHA256SUMS"
+    wrong.write_text("no digest\n", encoding="utf-8")
+    assert f"{wrong}: line 1" in lost.run(*lost.adopt("--digests", str(wrong)), code=2).err
+
+
 def test_what_is_missing_or_wrong_is_told_for_each_object_and_nothing_changes(lost: Lost) -> None:
     wrong = lost.folder / "SHA256SUMS"
     key = f"{lost.json('keys', IDENTITY)['payloadPrefix']}00000000"

@@ -142,7 +142,7 @@ async def test_objects_of_others_are_adopted_by_content_or_refused_each_with_its
         refused = await beside.weights.adopt(IDENTITY, kept[key], digests=digests)
         assert {(one.key, type(one.error)) for one in refused.obstacles} == {
             (missing, NothingReadableError),
-            (short, NothingReadableError),
+            (short, IntegrityError),
         }
         assert beside.store.record(identity=IDENTITY) is None
         keys = (await to_thread.run_sync(empty.get, "/get_all_keys")).split()

@@ -14,6 +14,7 @@ from weightctl.adapters.conformance.suite.material import (
     item_of,
     kinds,
     member_of,
+    members_of,
     source_of,
     states,
     store_one,
@@ -74,3 +75,15 @@ async def test_what_somebody_else_began_since_the_look_is_judged_by_the_next_one
         raced = replace(item, open_source=while_another_puts)
         assert kinds(await tier.store([raced], fence())) == ["Busy"]
         assert kinds(await tier.store([item], fence())) == [then]
+
+
+async def test_an_object_of_another_size_under_a_key_is_absent_and_told_to_who_asks_for_details(
+    imitated: FakeMooncake, harness: MooncakeHarness
+) -> None:
+    async with harness.tier() as tier:
+        await store_one(tier, "payload", b"hello world")
+        wanted = members_of([member_of("payload", CONTENT), member_of("none", CONTENT)])
+        seen = await tier.observe(wanted, detail=range(2))
+        assert seen.states == bytes([MemberState.ABSENT] * 2)
+        assert {index: one.size_bytes for index, one in seen.details.items()} == {0: 11}
+        assert not (await tier.observe(wanted)).details

@@ -73,7 +73,9 @@ class DetailTier(PlainTier):
         details = {}
         for index, key in enumerate(members.keys):
             states[index] = self.odd.states.get(key, MemberState(states[index]))
-            if states[index] == MemberState.COMPLETE and index in detail:
+            if states[index] == MemberState.PARTIAL or index not in detail:
+                continue
+            if states[index] and key in self.content:  # of an ABSENT one: something else
                 content = self.content[key]
                 details[index] = ReplicaDetail(
                     instance_id=hashlib.sha256(content).hexdigest(),
@@ -192,6 +194,11 @@ def _short(b: Bench) -> None:
     b.cold.content[b.keys[1]] += b"more"
 
 
+def _another(b: Bench) -> None:
+    b.cold.content[b.keys[1]] = b"hello world"
+    b.cold.odd.states[b.keys[1]] = MemberState.ABSENT
+
+
 def _written(b: Bench) -> None:
     b.hot.odd.states[b.keys[1]] = MemberState.PARTIAL
 
@@ -228,6 +235,7 @@ def _unreadable(outcome: Outcome) -> Callable[[Bench], None]:
     [
         (_lost, NothingReadableError, "", "no tier shows"),
         (_short, IntegrityError, "disk", "the manifest says"),
+        (_another, IntegrityError, "disk", "it has 11 bytes, the manifest says"),
         (_written, UnknownOutcomeError, "memory", "being written"),
         (_unknown, UnknownOutcomeError, "disk", "no whole answer"),
         (_silent, UnknownOutcomeError, "disk", "switched off"),
