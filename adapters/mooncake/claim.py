@@ -150,6 +150,8 @@ class Claim:
         if self._watched_s is None:
             self._watched_s = now_s
         was_here = self._holder in _by_owner(found) or connection.book.rank >= 0
+        if found and not was_here:
+            return  # it is another store's, whatever else comes back
         wait_s = connection.options.claim_s * (1.0 if was_here else NEWCOMER)
         left_s = self._watched_s + wait_s - now_s
         if left_s > 0:
