@@ -13,6 +13,7 @@ import sqlite3
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS object (
     key TEXT PRIMARY KEY, group_id TEXT NOT NULL, size_bytes INTEGER NOT NULL,
-    sha256 BLOB NOT NULL, token TEXT NOT NULL, owner TEXT NOT NULL, drops INTEGER NOT NULL
+    sha256 BLOB NOT NULL, token TEXT NOT NULL, owner TEXT NOT NULL, drops INTEGER NOT NULL,
+    keeper TEXT NOT NULL DEFAULT '', keeper_host TEXT NOT NULL DEFAULT ''
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS fence (holder TEXT PRIMARY KEY, term INTEGER NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS epoch (id INTEGER PRIMARY KEY CHECK (id = 1), token TEXT NOT NULL)
@@ -39,13 +41,18 @@ CREATE TABLE IF NOT EXISTS claim (
     id INTEGER PRIMARY KEY CHECK (id = 1), number INTEGER NOT NULL, refused_by TEXT NOT NULL
 ) STRICT;
 """
-_COLUMNS = ("key", "group_id", "size_bytes", "sha256", "token", "owner", "drops")
-_SELECT = "SELECT key, group_id, size_bytes, sha256, token, owner, drops FROM object"
+_ADDED = ("keeper", "keeper_host")
+"""Columns that an older book lacks."""
+_COLUMNS = ("key", "group_id", "size_bytes", "sha256", "token", "owner", "drops", *_ADDED)
+_VALUES = attrgetter(*_COLUMNS)
+_SELECT = "SELECT * FROM object"
 _UPSERT = """
-INSERT INTO object VALUES (?, ?, ?, ?, ?, ?, ?)
+INSERT INTO object
+(key, group_id, size_bytes, sha256, token, owner, drops, keeper, keeper_host)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (key) DO UPDATE SET group_id = excluded.group_id, size_bytes = excluded.size_bytes,
     sha256 = excluded.sha256, token = excluded.token, owner = excluded.owner,
-    drops = excluded.drops
+    drops = excluded.drops, keeper = excluded.keeper, keeper_host = excluded.keeper_host
 """
 
 
@@ -61,6 +68,12 @@ class Row:
     owner: str
     drops: int = 0
     """How often its memory replicas were dropped: a new one at an old address is another one."""
+    keeper: str = ""
+    """The client whose disk holds this very put, or will: the one that had it in memory first, or
+    the one from whose disk it was read.  Empty when that is not known."""
+    keeper_host: str = ""
+    """Name of that client's segment, once its disk copy was seen: a host that comes back on its
+    folder is another client of the same name."""
 
 
 class Book:
@@ -97,8 +110,11 @@ class Book:
             )
             if not self._read_only:
                 self._db.executescript(f"PRAGMA synchronous = FULL; {_SCHEMA}")
-            for values in self._db.execute(_SELECT):
-                self._keep(Row(**dict(zip(_COLUMNS, values, strict=True))))
+                _add_columns(self._db)
+            found = self._db.execute(_SELECT)
+            names = [column[0] for column in found.description]
+            for values in found:
+                self._keep(Row(**dict(zip(names, values, strict=True))))
             self.epoch = next((row[0] for row in self._db.execute("SELECT token FROM epoch")), "")
             self._read_claim(self._db)
 
@@ -136,13 +152,7 @@ class Book:
         """Insert or replace rows, durable when it returns."""
         kept = list(rows)
         with self._lock, self._translated(), self._writing() as db:
-            db.executemany(
-                _UPSERT,
-                [
-                    (r.key, r.group_id, r.size_bytes, r.sha256, r.token, r.owner, r.drops)
-                    for r in kept
-                ],
-            )
+            db.executemany(_UPSERT, map(_VALUES, kept))
             for row in kept:
                 self._keep(row)
 
@@ -216,3 +226,11 @@ class Book:
             raise TransientError(
                 f"{self.path} cannot be used", str(error), "check the state directory's disk"
             ) from error
+
+
+def _add_columns(db: sqlite3.Connection) -> None:
+    """Bring the table of an older book up to this one."""
+    there = {row[1] for row in db.execute("PRAGMA table_info(object)")}
+    for name in _ADDED:
+        if name not in there:
+            db.execute(f"ALTER TABLE object ADD COLUMN {name} TEXT NOT NULL DEFAULT ''")

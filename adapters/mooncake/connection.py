@@ -82,6 +82,8 @@ class Connection:
         """Keys that are open for reading in this process."""
         self.putting: dict[str, anyio.Event] = {}
         """Keys that are being put in this process; set when that has ended."""
+        self.sole: dict[str, str] = {}
+        """By key the disk that was seen to hold the only copy, until it is known to be right."""
         self.parking = anyio.Lock()
         self.lot: Lot | None = None
         """The passing segment of ours that has not gone yet."""

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 READ_ON_LEASES = 3
 """So many leases long it is still verified in a group whose drop waits."""
+SUSPECT_ON = 6
+"""So many leases long a drop is refused, with no lease of ours, before it is read again."""
 DROP_FORGOTTEN_S = 120.0
 """A drop that was not asked for again for so long, after its lease, is not wanted any more."""
 REST_S = 30.0
@@ -46,6 +48,8 @@ class Reads:
         """By group: when its lease should run out, and when it has at the latest."""
         self._waiting: dict[str, tuple[float, float]] = {}
         """By group whose drop waits for a lease: since when, and when it was last asked for."""
+        self._suspected: dict[str, float] = {}
+        """By key of what could not be dropped: when it was read again to see whose it is."""
         self._dropped: dict[str, float] = {}
         """By key of what was dropped from memory: until when it is not verified."""
         self._free_at_s = clock.monotonic_s()
@@ -102,6 +106,22 @@ class Reads:
     def drop_went(self, group_id: str) -> None:
         """Nothing of what was to be dropped is leased any more."""
         self._waiting.pop(group_id, None)
+
+    def may_be_anothers(self, member: Member) -> bool:
+        """Whether a drop has waited so long, with no lease of ours, that it may not be ours at all.
+
+        Says so once in as long a time: it is to be read then, which takes a lease.
+        """
+        now_s, group_id = self._clock.monotonic_s(), member.group_id
+        since_s, _ = self._waiting.get(group_id, (now_s, now_s))
+        asked_s = self._suspected.get(member.key, since_s)
+        waited_s = now_s - max(since_s, asked_s)
+        if self.leased_until_ms(group_id) or waited_s < SUSPECT_ON * self._ttl_s:
+            return False
+        if len(self._suspected) >= _GROUPS_KEPT:
+            self._suspected.clear()
+        self._suspected[member.key] = now_s
+        return True
 
     def dropped(self, keys: Iterable[str]) -> None:
         """Objects have just lost their memory replicas."""

@@ -2,8 +2,8 @@
 
 A MEMORY replica is dropped by the client that put the object, or, when that client is gone, by
 parking.  The clear has no precondition and takes the last replica without a word; so each one is
-preceded by a fresh look that finds a complete cold replica of the very object whose digest is
-known, and followed by another look, which alone says that it was done.
+preceded by a fresh look that finds a complete cold replica of our very put, whose digest is known,
+on a host that answers, and followed by another look, which alone says that it was done.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from anyio import to_thread
 
 from weightctl.adapters.mooncake.codes import Meaning, meaning_of, outcome_of_code
+from weightctl.adapters.mooncake.cold import NO_COPY, doubts
 from weightctl.adapters.mooncake.engine import Engine
 from weightctl.adapters.mooncake.parking import park
 from weightctl.adapters.mooncake.replicas import (
@@ -24,7 +25,10 @@ from weightctl.adapters.mooncake.replicas import (
     replicas_of,
     state_of,
 )
+from weightctl.adapters.mooncake.transfers import digest_of
+from weightctl.adapters.shared.translate import outcome_from_error
 from weightctl.controller.core.observation import MemberState
+from weightctl.controller.errors import ReconcileError
 from weightctl.controller.ports import (
     Busy,
     Conflict,
@@ -210,7 +214,7 @@ def _why_not(
     if row is None or row.sha256 != member.sha256:
         return Retry(detail="what lies there was not read by this controller: verify it first")
     if not has_cold(entry, member.size_bytes):
-        return Busy(detail="Mooncake has no complete cold replica of it yet")
+        return Busy(detail=NO_COPY)
     return None
 
 
@@ -224,22 +228,9 @@ async def _drop_ready(
     owned = [index for index in ready if (row := rows[index]) is not None and row.owner == owner]
     strange = [index for index in ready if index not in owned]
     if owned:
-        await _clear(connection, [batch[index].member for index in owned])
-        entries, _ = await connection.entries([batch[index].member.key for index in owned])
-        for index in owned:
-            member = batch[index].member
-            entry = entries.get(member.key)
-            if entry is not None and state_of(entry, MEMORY, member.size_bytes) is (
-                MemberState.ABSENT
-            ):
-                work.outcomes[index] = Done(instance_id=batch[index].instance_id)
-            else:
-                work.outcomes[index] = Busy(
-                    until_ms=_busy_until_ms(connection, member.group_id),
-                    detail="a reader holds a lease on it, or its offload has just read it",
-                )
-        _note_waiting(connection, batch, owned, work)
+        await _drop_owned(connection, batch, owned, work)
     if strange:
+        strange = await _undoubted(connection, batch, strange, work)
         parked = await park(connection, [batch[index].member for index in strange])
         for index, outcome in zip(strange, parked, strict=True):
             done = Done(instance_id=batch[index].instance_id)
@@ -255,18 +246,86 @@ async def _drop_ready(
     await to_thread.run_sync(connection.book.put, dropped)
 
 
-async def _clear(connection: Connection, members: Sequence[Member]) -> None:
+async def _undoubted(
+    connection: Connection, batch: Sequence[DropItem], indexes: Sequence[int], work: _Work
+) -> list[int]:
+    """Those that have a cold copy that counts, by a look of its own; the others are refused."""
+    members = [batch[index].member for index in indexes]
+    entries, _ = await connection.entries([member.key for member in members])
+    found = await doubts(connection, members, entries)
+    for index in indexes:
+        why = found.get(batch[index].member.key)
+        if why is not None:
+            work.outcomes[index] = _refused(why)
+    return [index for index in indexes if batch[index].member.key not in found]
+
+
+def _refused(why: str) -> Outcome:
+    """What a doubt means for a drop: an offload that is late is waited for."""
+    return Busy(detail=why) if why == NO_COPY else Retry(detail=why)
+
+
+async def _drop_owned(
+    connection: Connection, batch: Sequence[DropItem], owned: Sequence[int], work: _Work
+) -> None:
+    found = await _clear(connection, [batch[index].member for index in owned])
+    entries, _ = await connection.entries([batch[index].member.key for index in owned])
+    leased = []
+    for index in owned:
+        member = batch[index].member
+        entry = entries.get(member.key)
+        if entry is not None and state_of(entry, MEMORY, member.size_bytes) is MemberState.ABSENT:
+            work.outcomes[index] = Done(instance_id=batch[index].instance_id)
+        elif member.key in found:
+            work.outcomes[index] = _refused(found[member.key])
+        else:
+            leased.append(index)
+            work.outcomes[index] = Busy(
+                until_ms=_busy_until_ms(connection, member.group_id),
+                detail="a reader holds a lease on it, or its offload has just read it",
+            )
+    _note_waiting(connection, batch, owned, work)
+    for index in leased:
+        if connection.reads.may_be_anothers(batch[index].member):
+            work.outcomes[index] = await _read_again(connection, batch[index].member)
+            return  # one at a time: a drop has no time for more
+
+
+async def _clear(connection: Connection, members: Sequence[Member]) -> dict[str, str]:
+    """Clear those of which a cold copy counts; by key why one of the others does not."""
     names = {segment.endpoint: segment.name for segment in await connection.segments()}
     entries, _ = await connection.entries([member.key for member in members])
+    # Seen again directly before the clear, which has no precondition of its own.
+    found = await doubts(connection, members, entries)
     by_segment: dict[str, list[str]] = {}
     for member in members:
-        entry = entries.get(member.key)
-        if entry is None or not has_cold(entry, member.size_bytes):
-            continue  # seen again directly before the clear, which has no precondition of its own
-        for found in in_memory(entry):
-            segment = names.get(found.endpoint)
-            if segment:
-                by_segment.setdefault(segment, []).append(member.key)
+        if member.key not in found:
+            for replica in in_memory(entries[member.key]):
+                segment = names.get(replica.endpoint)
+                if segment:
+                    by_segment.setdefault(segment, []).append(member.key)
     async with connection.owner() as (worker, _):
         for segment, keys in by_segment.items():
             await worker.call(Engine.clear, keys, segment)
+    return found
+
+
+async def _read_again(connection: Connection, member: Member) -> Outcome:
+    """What a replica is that could not be cleared though no lease of ours is left on its group.
+
+    The Master refuses alike what a reader holds and what another client has put meanwhile, which
+    can have the very place and size of what was ours.
+    """
+    try:
+        got = await digest_of(connection, member, None)
+    except ReconcileError as error:
+        return outcome_from_error(error, expected_sha256=member.sha256)
+    row = connection.book.get(member.key)
+    if got != member.sha256 or row is None:
+        await to_thread.run_sync(connection.book.forget, [member.key])
+        connection.reads.drop_went(member.group_id)  # nothing waits any more: it may be read
+        return Conflict(detail="somebody has put another object under its key")
+    if member.size_bytes <= connection.options.parking_bytes // 2:
+        # If it was put anew with the same content, only parking can drop it.
+        await to_thread.run_sync(connection.book.put, [replace(row, owner="")])
+    return Busy(until_ms=connection.reads.lease_end_ms(), detail="a reader holds a lease on it")

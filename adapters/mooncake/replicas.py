@@ -42,6 +42,9 @@ class OnLocalDisk(Struct, frozen=True, gc=False):
 
     size_bytes: int = field(name="object_size")
     place: str = field(name="client_id")
+    """The client that its host is; another one after each start of the host."""
+    endpoint: str = field(name="transport_endpoint", default="")
+    """Where its host gives it to readers, host:port."""
 
 
 class OnDisk(Struct, frozen=True, gc=False):

@@ -15,9 +15,17 @@ import anyio
 from anyio import to_thread
 
 from weightctl.adapters.mooncake.book import Row
+from weightctl.adapters.mooncake.cold import doubts, learn, note_sole
 from weightctl.adapters.mooncake.engine import Engine
 from weightctl.adapters.mooncake.keys import problem_of
-from weightctl.adapters.mooncake.replicas import MEMORY, is_absent, is_there, size_of, state_of
+from weightctl.adapters.mooncake.replicas import (
+    MEMORY,
+    in_memory,
+    is_absent,
+    is_there,
+    size_of,
+    state_of,
+)
 from weightctl.adapters.mooncake.transfers import digest_of, put
 from weightctl.adapters.shared.translate import outcome_from_error
 from weightctl.controller.core.observation import MemberState
@@ -59,6 +67,8 @@ class Storing:
         self._kind = kind
         self._instance_of = instance_of
         self._writing: set[tuple[str, str]] = set()
+        self._fresh: set[str] = set()
+        """Keys that were put and not looked at since."""
 
     def written(self, members: Members) -> list[int]:
         """Indexes of the members that this tier is writing."""
@@ -161,7 +171,9 @@ class Storing:
             if refused is not None:
                 return refused
             state = self._connection.state_of(entry, self._kind, member.size_bytes)
-            if state is MemberState.COMPLETE:
+            if state is MemberState.COMPLETE and (
+                self._kind.hot or not await doubts(self._connection, [member], {member.key: entry})
+            ):
                 return NoOp(instance_id=self._instance_of(member.key, entry))
             await _charge(limit, member.size_bytes)
         except (ReconcileError, OSError) as error:
@@ -223,6 +235,8 @@ class Storing:
             await self._unrecord(member)
         if not isinstance(outcome, Done):
             return outcome
+        self._fresh.add(member.key)
+        connection.sole.pop(member.key, None)
         return None  # there is more to wait for: what was ended is not yet what is seen
 
     async def _record(self, members: Sequence[Member], *, owner: str) -> None:
@@ -258,12 +272,14 @@ class Storing:
         left = {member.key: member for member in members}
         started_s = clock.monotonic_s()
         touch_at_s = started_s
+        doubted: dict[str, str] = {}
         while left and clock.monotonic_s() - started_s < self._connection.options.appear_s:
             try:
                 entries, _ = await self._connection.entries(list(left))
+                doubted = await self._doubted(left, entries)
                 for key, member in list(left.items()):
                     entry = entries.get(key)
-                    if entry is None:
+                    if entry is None or key in doubted:
                         continue
                     state = self._connection.state_of(entry, self._kind, member.size_bytes)
                     if state is MemberState.COMPLETE:
@@ -284,11 +300,39 @@ class Storing:
             if left:
                 waited_s = clock.monotonic_s() - started_s
                 await clock.sleep(min(max(waited_s * POLL_SHARE, POLL_S[0]), POLL_S[1]))
-        late = Retry(
-            detail=f"no such replica within {self._connection.options.appear_s:g} s; it is made by"
+        late = (
+            f"no such replica within {self._connection.options.appear_s:g} s; it is made by"
             f" {self._kind.made_by}"
         )
-        return [outcomes.get(member.key, late) for member in members]
+        return [
+            outcomes.get(member.key) or Retry(detail=doubted.get(member.key, late))
+            for member in members
+        ]
+
+    async def _doubted(
+        self, awaited: Mapping[str, Member], entries: Mapping[str, Entry]
+    ) -> dict[str, str]:
+        """By key why a replica that is there does not count; notes whose disk keeps what was put.
+
+        Raises ReconcileError.
+        """
+        note_sole(self._connection, entries)
+        put = [
+            member
+            for key, member in awaited.items()
+            if key in self._fresh and in_memory(entries.get(key))
+        ]
+        if put:
+            await learn(self._connection, put, entries, just_put=True)
+            self._fresh -= {member.key for member in put}
+        if self._kind.hot:
+            return {}
+        there = [
+            member
+            for key, member in awaited.items()
+            if state_of(entries.get(key), self._kind, member.size_bytes) is MemberState.COMPLETE
+        ]
+        return await doubts(self._connection, there, entries) if there else {}
 
 
 async def _charge(limit: Limiter | None, size_bytes: int) -> None:

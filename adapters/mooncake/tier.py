@@ -20,13 +20,13 @@ from weightctl.adapters.mooncake.replicas import (
     MEMORY,
     place_of,
     size_of,
-    state_of,
     states_of,
 )
 from weightctl.adapters.mooncake.standing import NUMBERS
 from weightctl.adapters.mooncake.storing import Storing
 from weightctl.adapters.mooncake.strays import strays
-from weightctl.adapters.mooncake.transfers import Reader, digest_of
+from weightctl.adapters.mooncake.transfers import Reader
+from weightctl.adapters.mooncake.verifying import Verifying
 from weightctl.adapters.shared.ownership import ForeignMediumError
 from weightctl.adapters.shared.translate import outcome_from_error
 from weightctl.controller.core.observation import (
@@ -38,14 +38,9 @@ from weightctl.controller.core.observation import (
 from weightctl.controller.core.tiers import Capabilities, TierCapacity, TierProfile
 from weightctl.controller.errors import ReconcileError, TransientError
 from weightctl.controller.ports import (
-    Busy,
-    Conflict,
-    Corrupt,
-    Done,
     InventoryItem,
     Outcome,
     Permanent,
-    Retry,
 )
 
 if TYPE_CHECKING:
@@ -79,14 +74,18 @@ class MooncakeTier:
                 atomic_publish=True,
                 ranged_read=hot,
                 delete_is_immediate=False,
+                # What is put anew gets the address, and the disk, of one of its size.
+                instance_is_reused=True,
                 observe_only=self._kind.observe_only,
             ),
+            medium=f"mooncake {options.connection.cluster}",
             bandwidth_bytes_per_s=1_000_000_000 if hot else 500_000_000,
             latency_s=0.001 if hot else 0.005,
         )
         self._connection = connection
         self._capacity_bytes = options.capacity_bytes
         self._storing = Storing(connection, self._kind, self.instance_of)
+        self._verifying = Verifying(connection, self._kind, self._storing, self.instance_of)
 
     async def __aenter__(self) -> Self:
         """Open the book; a Master that does not answer is UNKNOWN until it does."""
@@ -272,67 +271,8 @@ class MooncakeTier:
     async def verify(
         self, batch: Sequence[Member], *, limit: Limiter | None = None
     ) -> Sequence[Outcome]:
-        """As ports.Tier.verify, but for this: a reader is given the fastest replica of an object.
-
-        So it proves the bytes of the object, and that a replica of this kind is complete.  Takes
-        Mooncake's lease on what it reads.
-        """
-        try:
-            before = await self._instances(batch)
-            read = [await self._read_back(one, before[one.key], limit) for one in batch]
-            after = await self._instances(batch)
-        except ReconcileError as error:
-            return [outcome_from_error(error)] * len(batch)
-        return [
-            got if not isinstance(got, bytes) else await self._judged(one, got, before, after)
-            for one, got in zip(batch, read, strict=True)
-        ]
-
-    async def _read_back(
-        self, member: Member, instance_id: str | None, limit: Limiter | None
-    ) -> bytes | Outcome:
-        """The digest of what is read, or why nothing was."""
-        if self._storing.is_written(member):
-            return Busy(detail="it is being written by this process")
-        if instance_id is None:
-            return Conflict(detail="no complete replica is there")
-        refused = await self._connection.reads.may_verify(member)
-        if refused is not None:
-            return refused
-        try:
-            return await digest_of(self._connection, member, limit)
-        except ReconcileError as error:
-            return outcome_from_error(error, expected_sha256=member.sha256)
-
-    async def _judged(
-        self,
-        member: Member,
-        got: bytes,
-        before: Mapping[str, str | None],
-        after: Mapping[str, str | None],
-    ) -> Outcome:
-        instance_id = before[member.key]
-        if instance_id is None or after[member.key] != instance_id:
-            return Retry(detail="its copies changed while it was read")
-        if got != member.sha256:
-            return Corrupt(expected=member.sha256, got=got, instance_id=instance_id)
-        try:
-            instance_id = await self._storing.recognise(member) or instance_id
-        except ReconcileError as error:
-            return outcome_from_error(error, expected_sha256=member.sha256)
-        return Done(instance_id=instance_id, moved_bytes=member.size_bytes)
-
-    async def _instances(self, members: Sequence[Member]) -> dict[str, str | None]:
-        """By key the copies that are there, None for none.  Raises TransientError."""
-        entries, _ = await self._connection.entries([member.key for member in members])
-        found: dict[str, str | None] = {}
-        for member in members:
-            entry = entries.get(member.key)
-            if entry is None:
-                raise TransientError(f"object {member.key}", "the Master did not answer for it")
-            there = state_of(entry, self._kind, member.size_bytes) is MemberState.COMPLETE
-            found[member.key] = self.instance_of(member.key, entry) if there else None
-        return found
+        """As ports.Tier.verify; see `verifying` for what is proven.  Takes Mooncake's leases."""
+        return await self._verifying.verify(batch, limit)
 
     @asynccontextmanager
     async def open(self, member: Member) -> AsyncIterator[Reader]:
@@ -340,8 +280,8 @@ class MooncakeTier:
         connection, key = self._connection, member.key
         connection.reading[key] += 1
         try:
-            found = await self._instances([member])
-            instance = None if self._storing.is_written(member) else found[key]
+            found = await self._verifying.look([member])
+            instance = None if self._storing.is_written(member) else found[key].instance_id
             if instance is None:
                 raise TransientError(
                     f"object {key} in tier {self.profile.name}",

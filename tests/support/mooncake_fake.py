@@ -22,6 +22,8 @@ OFFLOAD_S = 0.02
 PROMOTE_S = 0.02
 SEGMENT_BYTES = 256 * 1024 * 1024
 
+_NOBODY = 1
+"""A port on which nobody listens."""
 OK, NO_ROOM, INVALID, NOT_READY, NOT_FOUND, EXISTS, LEASED = 0, -200, -600, -703, -704, -705, -706
 NOT_NOW = -1010
 COUNT_S = 0.02
@@ -60,6 +62,8 @@ class Object:
     """Endpoint to address."""
     disk: str = ""
     """Client id of the host that has offloaded it."""
+    old: bytes = b""
+    """What is in that host's file when it is another content; a reader gets it without memory."""
     lease_until: float = 0.0
     offload_at: float | None = None
     promote_at: float | None = None
@@ -87,6 +91,8 @@ class FakeMooncake:
         self.segments: dict[str, Segment] = {}
         self.tasks: dict[int, tuple[str, str]] = {}
         self.jobs: dict[str, Job] = {}
+        self.dead: set[str] = set()
+        """Client ids of hosts that accept no connection, which the Master does not know yet."""
         self._made = 0
         self.calls: list[str] = []
         for number in range(2):
@@ -173,6 +179,20 @@ class FakeMooncake:
         while not quiet():
             time.sleep(0.01)
 
+    def brings_back(self, key: str, content: bytes, host: str = "host9") -> None:
+        """A host comes with an older file of a key's name and size: it is taken for a copy."""
+        with self._lock:
+            one = self.objects[key]
+            assert len(content) == len(one.content)
+            one.disk, one.old, one.offload_at = host, content, None
+
+    def put_anew(self, key: str, content: bytes) -> None:
+        """Another client removes an object and puts one of that size, which gets its very place."""
+        with self._lock:
+            one = self.objects[key]
+            assert len(content) == len(one.content)
+            one.owner, one.content[:] = "another", content
+
     def empty(self) -> None:
         with self._lock:
             self.objects = {key: one for key, one in self.objects.items() if not one.complete}
@@ -208,6 +228,7 @@ class FakeMooncake:
             if one.promote_at is not None and now >= one.promote_at:
                 one.promote_at = None
                 if one.disk and not one.memory:
+                    one.content[:] = one.old or one.content
                     self._place(one, "")
         for job in self.jobs.values():
             if job.status in {"CREATED", "RUNNING"} and now >= job.counted_at + COUNT_S:
@@ -308,8 +329,13 @@ class FakeMooncake:
             {"size_": len(one.content), "buffer_address_": at, "transport_endpoint_": endpoint}
             for endpoint, at in one.memory.items()
         ]
-        disks = [{"client_id": one.disk, "object_size": len(one.content)}] if one.disk else None
+        disks = [self._on_disk(one)] if one.disk else None
         return {**empty, "ok": True, "error": None, "values": values, "local_disk_values": disks}
+
+    def _on_disk(self, one: Object) -> dict[str, object]:
+        endpoint = f"127.0.0.1:{_NOBODY}" if one.disk in self.dead else self.master
+        size_bytes = len(one.content)
+        return {"client_id": one.disk, "object_size": size_bytes, "transport_endpoint": endpoint}
 
     # --- RPCs, one for each method of the client library that the adapter calls ---
 
@@ -403,7 +429,9 @@ class FakeMooncake:
         if one is None or not one.complete:
             return NOT_FOUND
         self._touched(one)
-        return bytes(one.content)
+        if one.disk in self.dead and not one.memory:
+            return -900
+        return bytes(one.content if one.memory else one.old or one.content)
 
     def rpc_touch(self, keys: list[str]) -> None:
         for key in keys:

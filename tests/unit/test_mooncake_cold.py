@@ -1,0 +1,142 @@
+"""Cold copies that do not count: of a dead host, of an older put, of another's object."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from anyio import to_thread
+
+from tests.support.mooncake_fake import LEASE_TTL_S, FakeMooncake, fake
+from tests.support.mooncake_harness import CAPACITY_BYTES, connection_options
+from weightctl.adapters.conformance.suite.material import (
+    content_of,
+    context,
+    drop_item,
+    fence,
+    item_of,
+    kinds,
+    store,
+)
+from weightctl.adapters.mooncake.connection import shared
+from weightctl.adapters.mooncake.options import MooncakeOptions
+from weightctl.adapters.mooncake.tier import MooncakeTier
+from weightctl.controller.core.observation import Member
+from weightctl.controller.ports import Conflict, Retry
+
+QUICK = {"library": "tests.support.mooncake_fake_client", "lease_ttl_s": LEASE_TTL_S}
+NEW, OLD = content_of(1000, 1), content_of(1000, 2)
+
+
+@pytest.fixture
+def imitated() -> Iterator[FakeMooncake]:
+    with fake() as made:
+        yield made
+
+
+@asynccontextmanager
+async def tiers(
+    medium: FakeMooncake, folder: Path, **changes: object
+) -> AsyncIterator[tuple[MooncakeTier, MooncakeTier]]:
+    options = connection_options(medium, **QUICK, **changes)
+    connection = shared(options, context(folder))
+    hot = MooncakeOptions(kind="mooncake-memory", connection=options)
+    cold = MooncakeOptions(
+        kind="mooncake-local-disk", connection=options, capacity_bytes=CAPACITY_BYTES
+    )
+    async with (
+        MooncakeTier("memory", hot, connection) as memory,
+        MooncakeTier("disk", cold, connection) as disk,
+    ):
+        yield memory, disk
+
+
+async def in_both(memory: MooncakeTier, medium: FakeMooncake) -> Member:
+    (member,) = await store(memory, {"k": NEW})
+    await to_thread.run_sync(medium.settle)
+    return member
+
+
+async def test_what_a_host_keeps_that_does_not_answer_is_neither_verified_nor_relied_on(
+    imitated: FakeMooncake, tmp_path: Path
+) -> None:
+    async with tiers(imitated, tmp_path) as (memory, disk):
+        member = await in_both(memory, imitated)
+        assert kinds(await disk.verify([member])) == ["Done"]
+        item = await drop_item(memory, member)
+        imitated.dead.add(imitated.objects["k"].disk)
+        for (outcome,) in (await disk.verify([member]), await memory.drop([item], fence())):
+            assert isinstance(outcome, Retry)
+            assert "10.0.0.1:1 at 127.0.0.1:1 " in outcome.detail
+        assert imitated.objects["k"].memory
+
+
+async def test_a_host_that_answers_again_counts_again(
+    imitated: FakeMooncake, tmp_path: Path
+) -> None:
+    async with tiers(imitated, tmp_path) as (memory, disk):
+        member = await in_both(memory, imitated)
+        imitated.dead.add(imitated.objects["k"].disk)
+        assert kinds(await disk.verify([member])) == ["Retry"]
+        imitated.dead.clear()
+        assert kinds(await disk.verify([member])) == ["Done"]
+        assert kinds(await memory.drop([await drop_item(memory, member)], fence())) == ["Done"]
+
+
+async def test_an_older_file_that_a_host_brings_back_is_no_copy_of_what_was_put(
+    imitated: FakeMooncake, tmp_path: Path
+) -> None:
+    async with tiers(imitated, tmp_path, appear_s=0.1) as (memory, disk):
+        (member,) = await store(memory, {"k": NEW})
+        imitated.brings_back("k", OLD)
+        item = await drop_item(memory, member)
+        assert kinds(await disk.store([item_of(member, NEW)], fence())) == ["Retry"]
+        assert kinds(await disk.verify([member])) == ["Retry"]
+        (outcome,) = await memory.drop([item], fence())
+        assert isinstance(outcome, Retry)
+        assert "older file" in outcome.detail
+        assert imitated.objects["k"].memory
+
+
+@pytest.mark.parametrize("content, verdict", [(NEW, "Done"), (OLD, "Corrupt")])
+async def test_a_copy_of_unknown_origin_counts_once_it_was_read_with_nothing_in_memory(
+    imitated: FakeMooncake, tmp_path: Path, content: bytes, verdict: str
+) -> None:
+    async with tiers(imitated, tmp_path) as (memory, disk):
+        (member,) = await store(memory, {"k": NEW})
+        imitated.brings_back("k", content)
+        assert kinds(await disk.verify([member])) == ["Retry"]
+        imitated.objects["k"].memory.clear()
+        assert kinds(await disk.verify([member])) == [verdict]
+        if verdict == "Done":
+            await memory.store([item_of(member, NEW)], fence())
+            assert kinds(await disk.verify([member])) == ["Done"]
+
+
+async def test_a_host_that_is_back_on_its_folder_still_keeps_what_it_kept(
+    imitated: FakeMooncake, tmp_path: Path
+) -> None:
+    async with tiers(imitated, tmp_path) as (memory, disk):
+        member = await in_both(memory, imitated)
+        assert kinds(await disk.verify([member])) == ["Done"]
+        one, (first, second) = imitated.objects["k"], imitated.segments.values()
+        one.memory = {second.endpoint: 77}
+        first.client = one.disk = "host0, started again"
+        assert kinds(await disk.verify([member])) == ["Done"]
+
+
+async def test_what_cannot_be_dropped_and_is_anothers_object_is_a_conflict(
+    imitated: FakeMooncake, tmp_path: Path
+) -> None:
+    async with tiers(imitated, tmp_path, patience_s=0.0) as (memory, disk):
+        member = await in_both(memory, imitated)
+        item = await drop_item(memory, member)
+        imitated.put_anew("k", OLD)
+        assert (await drop_item(memory, member)).instance_id == item.instance_id
+        outcomes = await memory.drop([item], fence())
+        while kinds(outcomes) == ["Busy"]:
+            outcomes = await memory.drop([item], fence())
+        (outcome,) = outcomes
+        assert isinstance(outcome, Conflict)
+        assert "another object" in outcome.detail
+        assert kinds(await disk.verify([member])) == ["Corrupt"]
