@@ -20,6 +20,14 @@ if TYPE_CHECKING:
     from weightctl.controller.api.planning import Planning
     from weightctl.controller.ports import InventoryItem, Tier
 
+NEXT = {
+    "NotListed": "what it holds is not known: see `weightctl doctor`, then list again",
+    "OwnerDeleted": "its revision stays deleted; weightctl removes nothing that it does not own:"
+    " remove these objects with the medium's own tools",
+    "NoOwner": "take them into management with `weightctl adopt`, or remove them with the medium's"
+    " own tools; weightctl removes nothing that it does not own",
+}
+"""By reason, what a person can do."""
 LISTING_DEADLINE_S = 300.0
 """A tier that has not listed everything by then is told as not listed."""
 
@@ -36,9 +44,9 @@ async def _of_tier(planning: Planning, tier: Tier) -> list[doc.OrphanFields]:
         with anyio.fail_after(LISTING_DEADLINE_S):
             listed = await tier.inventory()
     except TimeoutError:
-        return [views.orphan(name, "", f"NotListed: no list within {LISTING_DEADLINE_S:g} s")]
+        return [_told(name, "", f"NotListed: no list within {LISTING_DEADLINE_S:g} s")]
     except WeightctlError as error:
-        return [views.orphan(name, "", "NotListed: " + (error.why or error.what))]
+        return [_told(name, "", "NotListed: " + (error.why or error.what))]
     return await _unowned(planning, name, listed)
 
 
@@ -48,7 +56,7 @@ async def _unowned(
     """Owners are asked for after the listing: what was begun meanwhile has one by then."""
     owned, deleted = await planning.records.groups()
     return [
-        views.orphan(
+        _told(
             tier,
             group_id,
             "OwnerDeleted: its revision is a tombstone"
@@ -59,3 +67,9 @@ async def _unowned(
         for group_id, items in sorted(listed.items())
         if items and group_id not in owned
     ]
+
+
+def _told(
+    tier: str, group_id: str, why: str, items: Sequence[InventoryItem] = ()
+) -> doc.OrphanFields:
+    return views.orphan(tier, group_id, why, items, todo=NEXT[why.split(":", maxsplit=1)[0]])

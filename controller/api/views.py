@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from weightctl.controller.core.identity import (
     identity_digest,
+    identity_of_key,
     manifest_key,
     payload_group_id,
     payload_prefix,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from weightctl.controller.runtime.health import Health
 
 API_VERSION: Final = "weightctl/v1"
+ORPHAN_KEYS_MAX = 20
 
 
 def name(identity: Identity) -> doc.Name:
@@ -240,15 +242,21 @@ def tier(profile: TierProfile, capacity: TierCapacity | None, problem: str) -> d
 
 
 def orphan(
-    tier: str, group_id: str, why: str, items: Sequence[InventoryItem] = ()
+    tier: str, group_id: str, why: str, items: Sequence[InventoryItem] = (), *, todo: str = ""
 ) -> doc.OrphanFields:
     """A group that nobody owns; without a group it is a tier that could not be listed."""
+    keys = sorted(item.key for item in items)
+    owner = None if not keys else identity_of_key(keys[0])
+    named = owner is not None and payload_group_id(owner) == group_id
     return {
         "tier": tier,
         "payloadGroupId": group_id,
+        "identity": str(owner) if named else "",
         "why": why,
         "objects": len(items),
         "sizeBytes": sum(item.size_bytes for item in items),
+        "keys": keys[:ORPHAN_KEYS_MAX],
+        "todo": todo,
     }
 
 

@@ -195,9 +195,11 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
     "OrphanList": (
         ("TIER", _of("tier")),
         ("GROUP", _of("payloadGroupId")),
+        ("IDENTITY", _of("identity")),
         ("OBJECTS", _of("objects")),
         ("SIZE", _size("sizeBytes")),
         ("WHY", _of("why")),
+        ("NEXT", _of("todo")),
     ),
     "TierList": (
         ("TIER", _of("name")),

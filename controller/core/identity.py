@@ -29,6 +29,7 @@ _ESCAPED = re.compile(rb"[^A-Za-z0-9\-_.~]")
 _PLAIN = re.compile(r"[A-Za-z0-9\-_.~]*")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _DIGITS = re.compile(r"[0-9]+")
+_MANAGED_KEY = re.compile(r"weights/([^/]+)/([^/]+)/([^/]+)/([1-9][0-9]{0,19})/")
 _CLI = re.compile(
     r"(?:(?P<tenant>[^:/@]*):)?(?P<ns>[^:/@]*)/(?P<res>[^:/@]*)/(?P<rev>[^:/@]*)@(?P<gen>[0-9]+)"
 )
@@ -156,6 +157,24 @@ def manifest_key(identity: Identity) -> str:
 def payload_prefix(identity: Identity) -> str:
     """Prefix of every payload object key of the managed manifest variant."""
     return manifest_key(identity).removesuffix("/manifest") + "/payload/"
+
+
+def identity_of_key(key: str) -> Identity | None:
+    """Whose object a managed key names, in the default tenant; None for a key of another form."""
+    match = _MANAGED_KEY.match(key)
+    if match is None or encode_text(key) is None:
+        return None
+    namespace, resource_id, revision = (
+        unquote_to_bytes(text_bytes(part)).decode("utf-8", "surrogateescape")
+        for part in match.group(1, 2, 3)
+    )
+    found = Identity(
+        namespace=namespace,
+        resource_id=resource_id,
+        revision=revision,
+        weight_generation=int(match[4]),
+    )
+    return found if manifest_key(found).startswith(match[0]) else None
 
 
 def identity_digest(identity: Identity) -> str:

@@ -40,11 +40,24 @@ async def test_a_group_without_an_owner_is_told_and_an_owned_one_is_not(tmp_path
             ("far", payload_group_id(deleted), "OwnerDeleted"),
         ]
         assert [row["objects"] for row in found] == [3, 4]
+        assert [row["identity"] for row in found] == [str(stranger), str(deleted)]
+        assert found[1]["keys"] == sorted(data)
+        assert ["adopt" in row["todo"] for row in found] == [True, False]
+        assert all(row["todo"] for row in found)
         assert found[1]["sizeBytes"] == sum(map(len, data.values()))
         assert [tier.contents() for tier in (mem, disk, far)] == before
         far.faults.silent = True
         (_, silent) = (await orphan_list(planning))["items"]
         assert silent["why"].startswith("NotListed: switched off"), "no list is no empty list"
+        assert "doctor" in silent["todo"]
+
+
+def test_a_tier_that_could_not_be_listed_is_no_success(tmp_path: Path) -> None:
+    cli = Cli(tmp_path)
+    cli.ready()
+    (cli.folder / "local_disk").rename(cli.folder / "away")
+    (row,) = cli.json("orphans", code=1)["items"]
+    assert row["why"].startswith("NotListed")
 
 
 @pytest.mark.parametrize("attended", [False, True])

@@ -123,14 +123,18 @@ class TierList(Document):
 class OrphanFields(TypedDict):
     """Objects of one group in one tier that nobody owns, or (no group) a tier that was not listed.
 
-    `why` begins with a stable reason: OwnerDeleted, NoOwner, NotListed.
+    `why` begins with a stable reason: OwnerDeleted, NoOwner, NotListed.  `keys` are the first few.
+    `identity` is what their names say, in the default tenant; empty where they do not.
     """
 
     tier: str
     payloadGroupId: str
+    identity: str
     why: str
     objects: int
     sizeBytes: int
+    keys: list[str]
+    todo: str
 
 
 class OrphanList(Document):

@@ -81,9 +81,12 @@ def _detailed(document: doc.Document) -> int:
 
 
 def orphans(args: argparse.Namespace, console: Console) -> int:
-    """Show what nobody owns; every tier is listed wholly."""
-    console.document(survey(args, console, "orphans", {}))
-    return ExitCode.OK
+    """Show what nobody owns; every tier is listed wholly.  ERROR where one could not be."""
+    document = survey(args, console, "orphans", {})
+    console.document(document)
+    rows = cast("dict[str, Any]", document)["items"]
+    unlisted = any(row["why"].startswith("NotListed") for row in rows)
+    return ExitCode.ERROR if unlisted else ExitCode.OK
 
 
 def tiers(args: argparse.Namespace, console: Console) -> int:
