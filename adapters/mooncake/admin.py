@@ -102,7 +102,8 @@ class Admin:
             try:
                 body = _object(self._get(address, "/health", ANSWER_BYTES_MAX), address)
             except TransientError as error:
-                problems.append(f"{address}: {error.why}")
+                named = error.why.startswith(address)
+                problems.append(error.why if named else f"{address}: {error.why}")
                 continue
             health = Health(
                 address=address,
@@ -223,5 +224,5 @@ def _away(why: str) -> TransientError:
     return TransientError(
         "the Mooncake Master gave no answer that can be used",
         why,
-        "nothing is done until it answers; see `weightctl doctor`",
+        "start the Master, or mend the options `admin` and `master`; nothing is done until then",
     )

@@ -217,7 +217,8 @@ async def _tier(tier: Tier) -> doc.TierFields:
             capacity = await tier.capacity()
             return views.tier(tier.profile, capacity, complaint_of(tier))
     except TimeoutError:
-        problem = f"no answer within {TIER_DEADLINE_S:g} s"
+        problem, todo = f"no answer within {TIER_DEADLINE_S:g} s", ""
     except WeightctlError as error:
         problem = "; ".join(part for part in (error.what, error.why, error.todo) if part)
-    return views.tier(tier.profile, None, problem)
+        todo = error.todo
+    return views.tier(tier.profile, None, problem, todo=todo)

@@ -224,7 +224,9 @@ def _totals(rounds: Sequence[Plan]) -> tuple[Counter[tuple[str, str]], Counter[s
     return moved, needed
 
 
-def tier(profile: TierProfile, capacity: TierCapacity | None, problem: str) -> doc.TierFields:
+def tier(
+    profile: TierProfile, capacity: TierCapacity | None, problem: str, *, todo: str = ""
+) -> doc.TierFields:
     """One tier; `capacity` None when it could not be read, `problem` says why."""
     capabilities = profile.capabilities
     return {
@@ -238,6 +240,7 @@ def tier(profile: TierProfile, capacity: TierCapacity | None, problem: str) -> d
         "freeBytes": None if capacity is None else capacity.free_bytes,
         "totalBytes": None if capacity is None else capacity.total_bytes,
         "problem": problem,
+        "todo": todo,
     }
 
 

@@ -23,11 +23,11 @@ def cold_nof(cli: Cli, **options: object) -> None:
 
 
 def check(cli: Cli, name: str, *, ok: bool) -> str:
-    """The detail of one check, which must have that result."""
+    """The detail of one check, which must have that result, and what to do."""
     code = ExitCode.OK if ok else ExitCode.ERROR
     (found,) = (c for c in cli.json("doctor", code=code)["checks"] if c["name"] == name)
     assert found["ok"] is ok, found
-    return str(found["detail"])
+    return f"{found['detail']}; {found['todo']}"
 
 
 @pytest.mark.parametrize(
@@ -117,3 +117,21 @@ def test_a_state_directory_without_room_is_not_ok(
     found = doctor._state_dir(load(environ={}, file=str(cli.config)))
     assert found["ok"] is ok
     assert bool(found["todo"]) is not ok
+
+
+def test_a_master_that_nobody_reaches_is_named_once_and_says_what_to_do(tmp_path: Path) -> None:
+    address = "127.0.0.1:1"  # where nobody may listen
+    section = f"""
+[mooncake]
+admin = "{address}"
+master = "{address}"
+
+[[tier]]
+name = "memory"
+kind = "mooncake-memory"
+"""
+    cli = Cli(tmp_path, (), extra=section)
+    said = check(cli, "tier memory", ok=False)
+    assert said.count(address) == 1
+    assert "start the Master" in said
+    assert "weightctl doctor" not in said

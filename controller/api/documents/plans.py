@@ -112,6 +112,8 @@ class TierFields(TypedDict):
     freeBytes: int | None
     totalBytes: int | None
     problem: str
+    todo: str
+    """What to do about the problem, where the tier says so; `problem` ends with it."""
 
 
 class TierList(Document):

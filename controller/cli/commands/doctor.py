@@ -212,7 +212,9 @@ def _tier(row: dict[str, Any]) -> Check:
     if NOT_SET_UP in problem and problem.endswith(SET_UP_BY_USE):
         return _ok(name, f"{NOT_SET_UP}, {SET_UP_BY_USE}")
     if problem:
-        return _bad(name, problem, "mend it; what it holds counts as unknown until then")
+        todo = row["todo"]
+        detail = problem.removesuffix(f"; {todo}") if todo else problem
+        return _bad(name, detail, todo or "mend it; what it holds counts as unknown until then")
     free, total = size_text(row["freeBytes"]), size_text(row["totalBytes"])
     usable = row["usedBytes"] + row["freeBytes"]
     if "mappable" in row["capabilities"] and usable < row["totalBytes"]:
