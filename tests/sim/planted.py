@@ -34,7 +34,7 @@ _ANY_AGE = _one(
     f"{REMOVING}:Remover._proofs_in",
     "if read_s >= oldest_s:",
     "read_s = max(read_s, 0.0)\n        if True:",
-)
+) + _one(f"{REMOVING}:Remover._prove", " if proof.read_s >= oldest_s}", "}")
 _NO_LEASE_CHECK = _one(f"{REMOVING}:Remover._check_leases", "if leases:", "if False:")
 _NO_FENCE_CHECK = _one(
     f"{DISPATCH}:Dispatch.check_fence", "if current != (", "if False and current != ("
