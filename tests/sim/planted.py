@@ -120,8 +120,8 @@ PLANTED: dict[str, tuple[Planted, ...]] = {
     ),
     "a repair stores one copy too many": _one(
         f"{PLANNER}:_plan_repairing",
-        "copies = min(situation.policy.cold_copies, len(draft.cold))",
-        "copies = min(situation.policy.cold_copies + 1, len(draft.cold))",
+        "copies = min(situation.policy.cold_copies, len(takers))",
+        "copies = min(situation.policy.cold_copies + 1, len(takers))",
     ),
     # --- what was not answered
     "an unknown state is absent in the plan": _one(
