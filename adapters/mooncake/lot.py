@@ -20,10 +20,11 @@ import anyio
 from anyio import to_thread
 
 from weightctl.adapters.mooncake.codes import Meaning, meaning_of, told
+from weightctl.adapters.mooncake.cold import doubts
 from weightctl.adapters.mooncake.drain import Drains
 from weightctl.adapters.mooncake.engine import Engine
 from weightctl.adapters.mooncake.moves import Moves
-from weightctl.adapters.mooncake.replicas import has_cold, in_memory
+from weightctl.adapters.mooncake.replicas import in_memory
 from weightctl.controller.errors import TransientError, WeightctlError
 
 if TYPE_CHECKING:
@@ -48,7 +49,6 @@ LEAVE_S = 25.0
 """How long a process that ends waits for its lot."""
 _LISTING_S = 2.0
 """Pause between two looks at all keys of the cluster."""
-_LEASE_SHARE = 0.25
 _log = logging.getLogger(__name__)
 
 
@@ -79,7 +79,9 @@ class Lot:
         self._over = False
         self._moves = Moves(self._clock)
         self._fill_until_s = self._clock.monotonic_s() + connection.options.appear_s
-        self._list_at_s = self._touch_at_s = 0.0
+        self._there: frozenset[str] = frozenset()
+        """Members that were here at the last look."""
+        self._list_at_s = 0.0
         self._unlisted_since_s: float | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -200,10 +202,10 @@ class Lot:
         self.why = "the hosts move its replicas"
         names = {one.endpoint: one.name for one in segments if one.endpoint != self.endpoint}
         entries, _ = await self._connection.entries(list(self.members))
-        doubtful = _doubts(list(self.members.values()), entries)
+        doubtful = await doubts(self._connection, list(self.members.values()), entries)
         left = False
         async with self._client() as worker:
-            for key in self.members.keys() - doubtful:
+            for key in self.members.keys() - doubtful.keys():
                 ends = [found.endpoint for found in in_memory(entries.get(key))]
                 sources = [names[end] for end in ends if end in names]
                 if sources and not self._moves.tried_in_vain(key):
@@ -240,9 +242,9 @@ class Lot:
         """Members on the lot: those with a cold copy that counts, and all."""
         entries, _ = await self._connection.entries(list(self.members))
         there = [one for key, one in self.members.items() if self._is_here(entries.get(key))]
-        doubtful = _doubts(there, entries)
-        keys = frozenset(member.key for member in there)
-        return keys - doubtful, keys
+        doubtful = await doubts(self._connection, there, entries) if there else {}
+        self._there = keys = frozenset(member.key for member in there)
+        return keys - doubtful.keys(), keys
 
     def _is_here(self, entry: Entry | None) -> bool:
         return any(found.endpoint == self.endpoint for found in in_memory(entry))
@@ -292,21 +294,16 @@ class Lot:
                     room[target] -= size_bytes
 
     async def _hold(self) -> None:
-        """Keep a lease on members that may not be pinned: the Master would move these away, too."""
-        now_s = self._clock.monotonic_s()
-        if now_s < self._touch_at_s:
-            return
-        self._touch_at_s = now_s + self._connection.options.lease_ttl_s * _LEASE_SHARE
-        book = self._connection.book
-        loose = [key for key in self.members if (row := book.get(key)) and not row.owner]
-        if not loose:
-            return
-        entries, _ = await self._connection.entries(loose)
-        here = [key for key in loose if self._is_here(entries.get(key))]
-        if here:
+        """Keep a lease on the members here: what is not pinned the Master would move away, too.
+
+        An object that a host has brought back from its disk is not, whoever has put it.
+        """
+        if not self._there:
+            _, self._there = await self._ours()
+        if self._there:
             async with self._client() as worker:
-                await worker.call(Engine.touch, here)
-            for key in here:
+                await worker.call(Engine.touch, list(self._there))
+            for key in self._there:
                 self._connection.reads.note(self.members[key].group_id)
 
     async def _unmount(self, grace_s: int) -> None:
@@ -321,16 +318,6 @@ class Lot:
         address = (await self._connection.health()).address
         drains = Drains(address, self._connection.options.deadline_s)
         return await to_thread.run_sync(call, drains)
-
-
-def _doubts(members: Sequence[Member], entries: Mapping[str, Entry]) -> set[str]:
-    """Keys of the members without a complete cold copy."""
-    found = {member.key: entries.get(member.key) for member in members}
-    return {
-        member.key
-        for member in members
-        if (entry := found[member.key]) is None or not has_cold(entry, member.size_bytes)
-    }
 
 
 def _waits_for(job: Job, safe: int) -> str:

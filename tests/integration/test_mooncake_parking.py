@@ -13,7 +13,7 @@ import pytest
 from anyio import to_thread
 
 from tests.support.mooncake_harness import connection_options
-from tests.support.mooncake_lab import MIB, PATIENT, Cluster, cluster, needs_wheel
+from tests.support.mooncake_lab import MIB, PATIENT, Cluster, cluster, needs_wheel, until
 from weightctl.adapters.conformance.suite.material import (
     content_of,
     context,
@@ -243,3 +243,29 @@ async def test_a_process_that_ends_while_its_lot_is_open_takes_nothing_with_it(
             tasks.cancel_scope.cancel()
     await expect_all(stranger, {"kv": 8 * MIB, "w/0": OURS})
     assert set(await to_thread.run_sync(segments, real)) == {real.hosts[0].name}
+
+
+async def test_a_member_whose_disk_dies_while_it_is_parked_stays_until_a_host_has_room(
+    real: Cluster, tmp_path: Path, when_open: Callable[..., None]
+) -> None:
+    member = await put_by_an_earlier_client(real, tmp_path)
+
+    async def kills(_: str) -> None:
+        await to_thread.run_sync(real.hosts[0].kill)
+
+    when_open(kills, after=True)
+    async with memory(real, tmp_path) as tier:
+        with anyio.fail_after(WAIT_S):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(tier.drop, [await drop_item(tier, member)], fence())
+                lot = await waits_for(tier, "no cold copy")
+                tasks.cancel_scope.cancel()
+            assert (await to_thread.run_sync(real.entry, "w/0"))["values"]
+            await to_thread.run_sync(lambda: real.add_host(64))
+            await lot.ended.wait()
+
+        def has_moved() -> bool:
+            new = segments(real)[real.hosts[1].name]
+            return {one["transport_endpoint_"] for one in real.entry("w/0")["values"]} == {new}
+
+        await to_thread.run_sync(until, "it lies on the new host", has_moved)

@@ -1,6 +1,6 @@
 """Parking over an imitated Master: what an earlier client put goes, what is others' stays."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -33,6 +33,7 @@ QUICK = {
     "lease_ttl_s": LEASE_TTL_S,
     "patience_s": 30.0,
 }
+WAIT_S = 120.0
 CONTENTS = {f"k{number}": content_of(1000 + number) for number in range(3)}
 
 
@@ -85,6 +86,17 @@ async def test_the_client_that_put_objects_clears_them_and_mounts_nothing(
         assert "mount" not in imitated.calls
 
 
+async def dropped(tier: MooncakeTier, members: Sequence[Member]) -> None:
+    """Ask again as the loop does: what could not be moved in time is left for the next time."""
+    left = list(members)
+    with anyio.fail_after(WAIT_S):
+        while left:
+            items = [await drop_item(tier, member) for member in left]
+            outcomes = kinds(await tier.drop(items, fence()))
+            assert set(outcomes) <= {"Done", "Retry", "Busy"}
+            left = [one for one, kind in zip(left, outcomes, strict=True) if kind != "Done"]
+
+
 async def test_another_client_parks_them_and_leaves_no_segment(
     imitated: FakeMooncake, tmp_path: Path
 ) -> None:
@@ -92,10 +104,8 @@ async def test_another_client_parks_them_and_leaves_no_segment(
         members = await store(tier, CONTENTS)
     segments = set(imitated.segments)
     async with memory(imitated, tmp_path) as tier:
-        items = [await drop_item(tier, member) for member in members]
-        assert kinds(await tier.drop(items, fence())) == ["Done"] * 3
+        await dropped(tier, members)
         assert await states(tier, *members) == [MemberState.ABSENT] * 3
-        assert kinds(await tier.drop(items, fence())) == ["NoOp"] * 3
     assert "mount" in imitated.calls
     assert set(imitated.segments) == segments
     assert all(imitated.objects[member.key].disk for member in members)
@@ -107,8 +117,7 @@ async def test_what_others_put_onto_the_segment_is_moved_away_before_it_goes(
     async with memory(crowded, tmp_path) as tier:
         members = await store(tier, CONTENTS)
     async with memory(crowded, tmp_path) as tier:
-        items = [await drop_item(tier, member) for member in members]
-        assert kinds(await tier.drop(items, fence())) == ["Done"] * 3
+        await dropped(tier, members)
     assert crowded.objects["kv"].memory
 
 
@@ -276,8 +285,7 @@ async def test_a_drain_whose_beginning_was_not_answered_sends_everything_back(
         items = [await drop_item(tier, member) for member in members]
         assert kinds(await tier.drop(items, fence())) == ["Retry"] * 3
         assert await states(tier, *members) == [MemberState.COMPLETE] * 3
-        items = [await drop_item(tier, member) for member in members]
-        assert kinds(await tier.drop(items, fence())) == ["Done"] * 3
+        await dropped(tier, members)
 
 
 async def test_an_object_too_large_to_park_says_that_it_is_not_owned(
