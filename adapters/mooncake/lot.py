@@ -272,7 +272,7 @@ class Lot:
     async def _rescue(self, segments: Sequence[Segment]) -> None:
         """Within the grace: a member whose cold copy is gone meanwhile does not go with the lot."""
         self.why = "its segment is unmounted with a grace, in which it can still be read"
-        await self._hold()
+        # No lease is taken any more: asked for when it has just gone, a member would be promoted.
         safe, there = await self._ours()
         sizes = {key: self.members[key].size_bytes for key in there - safe}
         await self._move_to_hosts(segments, sizes)

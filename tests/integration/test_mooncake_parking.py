@@ -114,6 +114,7 @@ async def memory(real: Cluster, folder: Path) -> AsyncIterator[MooncakeTier]:
     options = connection_options(real)
     made = MooncakeOptions(kind="mooncake-memory", connection=options)
     async with MooncakeTier("memory", made, shared(options, context(folder))) as tier:
+        await tier.capacity()  # which waits until the cluster is this store's
         yield tier
 
 

@@ -73,6 +73,7 @@ async def memory(
     options = connection_options(medium, **{**QUICK, **changes})
     made = MooncakeOptions(kind="mooncake-memory", connection=options)
     async with MooncakeTier("memory", made, shared(options, context(folder))) as tier:
+        await tier.capacity()  # which waits until the cluster is this store's
         yield tier
 
 
