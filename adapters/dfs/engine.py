@@ -20,9 +20,15 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from weightctl.adapters.dfs.series import Verifying, Writing
 from weightctl.adapters.shared import observing, reading, removing, writing
 from weightctl.adapters.shared.drafts import NO_LOCKS, Draft
-from weightctl.adapters.shared.files import FILE_FLAGS, read_at
+from weightctl.adapters.shared.files import FILE_FLAGS, folder, read_at, remove_unwritten
 from weightctl.adapters.shared.folders import every_group, group_folder, group_id_of
-from weightctl.adapters.shared.layout import PARTIAL, StoredName, encode_text, parse_stored
+from weightctl.adapters.shared.layout import (
+    GROUPS,
+    PARTIAL,
+    StoredName,
+    encode_text,
+    parse_stored,
+)
 from weightctl.adapters.shared.markers import MARKER_FILE, Medium
 from weightctl.adapters.shared.room import Room, medium_free_bytes
 from weightctl.adapters.shared.root import Root
@@ -96,7 +102,7 @@ class Engine:
             remembered=Path(remembered),
             durable=True,
             holder=holder,
-            writer=f"{uuid}-{os.getpid()}",
+            writer=f"{host}-{uuid}-{os.getpid()}",
         )
         self._root = Root(
             medium,
@@ -137,6 +143,11 @@ class Engine:
         """Remove what killed writers of this host left."""
         with self._at_work("cleaning up"):
             removing.sweep(self._root)
+            writers, living = f"{self._host}-", f"{self._host}-{self._uuid}-"
+            with self._root.medium.opened() as root_fd:
+                remove_unwritten(root_fd, writers, living)
+                with suppress(FileNotFoundError), folder(root_fd, GROUPS) as groups_fd:
+                    remove_unwritten(groups_fd, writers, living)
 
     # --- seeing ---
 

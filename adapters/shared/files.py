@@ -128,6 +128,19 @@ def write_small(
         os.fsync(folder_fd)
 
 
+def remove_unwritten(folder_fd: int, writers: str, living: str) -> None:
+    """Remove what `write_small` had begun for writers so named, unless they live; best effort.
+
+    writers, living: what the names of all and of the living ones begin with; each writer had a
+    name of its own, so nobody else would ever take what a killed one has left.
+    """
+    for name in os.listdir(folder_fd):
+        _, found, rest = name.partition(f".{writers}")
+        if found and not (writers + rest).startswith(living):
+            with suppress(OSError):
+                os.unlink(name, dir_fd=folder_fd)
+
+
 def rename_in(folder_fd: int, name: str, new_name: str) -> None:
     """Rename within a folder.  UnknownOutcomeError for a lost answer, OSError for a refusal."""
     try:

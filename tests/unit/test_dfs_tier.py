@@ -27,7 +27,9 @@ from tests.support.virtual_time import SeededEntropy, VirtualClock
 from weightctl.adapters.dfs import factory
 from weightctl.adapters.dfs.engine import Engine
 from weightctl.adapters.dfs.tier import DfsTier
+from weightctl.adapters.shared.fencing import FENCE_FILE
 from weightctl.adapters.shared.layout import PARTIAL, encode_text
+from weightctl.adapters.shared.markers import MARKER_FILE
 from weightctl.controller.core.observation import MemberState
 from weightctl.controller.errors import ConfigError, TransientError
 from weightctl.controller.ports import (
@@ -123,6 +125,25 @@ async def test_what_a_killed_writer_of_this_controller_left_is_removed_at_the_st
     async with dfs(tmp_path) as tier:
         assert not await away(left.exists)
         assert await states(tier, "k", "other") == [ABSENT, COMPLETE]
+
+
+async def test_small_files_that_were_never_written_whole_go_with_the_next_start_of_their_host(
+    tmp_path: Path,
+) -> None:
+    async with dfs(tmp_path) as tier:
+        await store(tier, "k" * 300, b"kept")
+    own, root = await away(host_of, tmp_path, "one"), tmp_path / "shared"
+    names = (FENCE_FILE, MARKER_FILE, f"groups/%%{'0' * 64}~name")
+    drafts = {
+        host: [root / f"{name}.{host}-{'0' * 32}-7" for name in names] for host in (own, "abcdef")
+    }
+    for draft in (draft for left in drafts.values() for draft in left):
+        await away(draft.write_bytes, b"")
+    async with dfs(tmp_path) as tier:
+        await store(tier, "other", b"stored")
+        assert not [draft for draft in drafts[own] if await away(draft.exists)]
+        assert [draft for draft in drafts["abcdef"] if await away(draft.exists)] == drafts["abcdef"]
+        assert await states(tier, "k" * 300, "other") == [COMPLETE, COMPLETE]
 
 
 async def test_another_hosts_partial_file_is_partial_until_it_was_still_for_the_grace(
