@@ -56,7 +56,7 @@ def test_a_second_store_is_refused_and_the_only_copy_of_the_first_one_stays(
     doctor = two.json("doctor", code=ExitCode.ERROR)["checks"]
     (check,) = (check for check in doctor if check["name"] == f"tier {kind}")
     assert not check["ok"]
-    assert "another path" in check["detail"]
+    assert "another path" in check["todo"]
 
     if kind != "nof":  # whose superblock each opening writes
         assert tree(one.folder / kind).keys() == kept.keys()
