@@ -13,10 +13,11 @@ from weightctl.adapters.dfs.options import parse
 from weightctl.adapters.dfs.tier import DfsTier
 from weightctl.controller.clock import SystemClock, SystemEntropy
 from weightctl.controller.core.observation import Member, Members, MemberState, TierObservation
-from weightctl.controller.ports import Clock, Done, DropItem, Fence, StoreItem, TierContext
+from weightctl.controller.ports import Clock, Done, DropItem, Fence, Retry, StoreItem, TierContext
 
 FENCE = Fence(holder="store", term=1, operation_id=1, generation=1)
 GROUP = "weight:" + "0" * 64
+PATIENCE_S = 240.0
 R = TypeVar("R")
 
 
@@ -88,8 +89,13 @@ def item(key: str, source: bytes | Source, wanted: bytes | None = None) -> Store
 
 
 async def store(tier: DfsTier, key: str, content: bytes) -> str:
-    """Store one replica that must succeed; its instance id."""
-    (outcome,) = await tier.store([item(key, content)], FENCE)
+    """Store one replica that must succeed, in the end; its instance id."""
+    with anyio.fail_after(PATIENCE_S):
+        while True:
+            (outcome,) = await tier.store([item(key, content)], FENCE)
+            if not isinstance(outcome, Retry):  # a shared file system may just be away
+                break
+            await anyio.sleep(0.05)
     assert isinstance(outcome, Done), outcome
     return outcome.instance_id
 

@@ -3,6 +3,7 @@
 The laboratory stops when this process ends, however it ends: it waits for the end of its input.
 """
 
+import math
 import os
 import shutil
 import subprocess
@@ -17,6 +18,8 @@ SCRIPT = Path(__file__).with_name("moosefs_lab.sh")
 TOOLS = ("mfsmaster", "mfschunkserver", "mfsmount", "ip", "nsenter")
 PATIENCE_S = 240.0
 """Only ends what is hopeless; nothing that must succeed has less time."""
+STEADY_S = 3.0
+"""What serves for so long after a server was stopped or killed goes on serving."""
 STOP, CONT, KILL = "STOP", "CONT", "KILL"
 MASTER, CHUNKSERVER, CLIENT = "master", "chunkserver", "mnt"
 
@@ -40,6 +43,7 @@ class Lab:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.mount = folder / CLIENT
+        self._disturbed = True
 
     def send(self, verb: str, *words: str) -> None:
         """Run a verb of the script."""
@@ -55,12 +59,14 @@ class Lab:
 
     def freeze(self, server: str) -> None:
         """Stop it where it stands: it keeps its connections and answers nothing."""
+        self._disturbed = True
         self.send("signal", server, STOP)
 
     def thaw(self, server: str) -> None:
         self.send("signal", server, CONT)
 
     def kill(self, server: str) -> None:
+        self._disturbed = True
         self.send("signal", server, KILL)
 
     def run(self, server: str) -> None:
@@ -68,11 +74,21 @@ class Lab:
         self.send("run", server)
 
     def wait_served(self) -> None:
-        """Wait until a chunkserver has come back to the master."""
-        until_s = time.monotonic() + PATIENCE_S
-        while os.statvfs(self.mount).f_blocks == 0:
-            assert time.monotonic() < until_s, self.log()
+        """Wait until a chunkserver has come back to the master, to stay.
+
+        A master that was stopped says for a moment what it knew before, and only then takes the
+        chunkserver for lost that it has not heard of since.
+        """
+        until_s, since_s = time.monotonic() + PATIENCE_S, math.inf
+        steady_s = STEADY_S if self._disturbed else 0.0
+        while True:
+            now_s = time.monotonic()
+            assert now_s < until_s, self.log()
+            since_s = min(since_s, now_s) if os.statvfs(self.mount).f_blocks else math.inf
+            if now_s - since_s >= steady_s:
+                break
             time.sleep(0.05)
+        self._disturbed = False
 
     def quota(self, folder: Path, size: str) -> None:
         """Let no more than that lie in `folder`."""
