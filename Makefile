@@ -52,7 +52,7 @@ test-mooncake: $(MOONCAKE_STAMP) ## of the tests those that need a real Mooncake
 
 demo-mooncake: $(MODEL_STAMP) $(MOONCAKE_STAMP) ## the same beside a real Mooncake Master with two hosts
 	@.ci/debian $(MOONCAKE_DEBIAN)
-	@$(PY) -m weightctl.adapters.mooncake.demo "$$($(PY) -c \
+	@$(PY) -m weightctl.adapters.mooncake.lab.demo "$$($(PY) -c \
 		'from weightctl.controller.cli.demo.model import find_model; print(find_model(None))')"
 
 bench: $(VENV)/.installed ## measure, each number beside its floor or peer

@@ -16,7 +16,7 @@ import pytest
 import uvloop
 from blockbuster import BlockBuster, BlockBusterFunction, blockbuster_ctx
 
-from tests.support.mooncake_lab import require_wheel
+from tests.support.mooncake.lab import require_wheel
 from tests.support.surroundings import hermetic, no_child_hangs, watch_children
 
 # No deadline: a shared machine's pauses say nothing about the code. The blob repeats a failure.

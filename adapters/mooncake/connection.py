@@ -18,15 +18,15 @@ from weakref import WeakValueDictionary
 import anyio
 from anyio import to_thread
 
-from weightctl.adapters.mooncake.book import Book
-from weightctl.adapters.mooncake.claim import Claim, DisownedError, WatchedError
-from weightctl.adapters.mooncake.codes import Meaning, meaning_of
-from weightctl.adapters.mooncake.election import admin_of
-from weightctl.adapters.mooncake.engine import Engine
-from weightctl.adapters.mooncake.place import make_sure_of_place
-from weightctl.adapters.mooncake.reads import Reads
-from weightctl.adapters.mooncake.replicas import MEMORY, in_memory, is_there, state_of
-from weightctl.adapters.mooncake.small import SmallObjects
+from weightctl.adapters.mooncake.client.codes import Meaning, meaning_of
+from weightctl.adapters.mooncake.client.engine import Engine
+from weightctl.adapters.mooncake.master.election import admin_of
+from weightctl.adapters.mooncake.master.replicas import MEMORY, in_memory, is_there, state_of
+from weightctl.adapters.mooncake.ownership.book import Book
+from weightctl.adapters.mooncake.ownership.claim import Claim, DisownedError, WatchedError
+from weightctl.adapters.mooncake.ownership.place import make_sure_of_place
+from weightctl.adapters.mooncake.ownership.small import SmallObjects
+from weightctl.adapters.mooncake.proof.reads import Reads
 from weightctl.adapters.mooncake.standing import CountedWorker, Standing
 from weightctl.adapters.shared.pump import raise_first
 from weightctl.adapters.shared.workers import EngineSpec, WorkerLimits, WorkerPool
@@ -37,10 +37,10 @@ from weightctl.controller.ports import NOT_SET_UP, SET_UP_BY_USE
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
-    from weightctl.adapters.mooncake.admin import Health, Segment
-    from weightctl.adapters.mooncake.lot import Lot
+    from weightctl.adapters.mooncake.master.admin import Health, Segment
+    from weightctl.adapters.mooncake.master.replicas import Entry, ReplicaKind
     from weightctl.adapters.mooncake.options import ConnectionOptions
-    from weightctl.adapters.mooncake.replicas import Entry, ReplicaKind
+    from weightctl.adapters.mooncake.parking.lot import Lot
     from weightctl.controller.ports import MediumReport, TierContext
 
     Take = Callable[[int, Sequence[str], Mapping[str, Entry]], None]
@@ -160,7 +160,7 @@ class Connection:
         return WorkerPool(
             f"{options.cluster}-{role}",
             EngineSpec(
-                factory="weightctl.adapters.mooncake.engine:Engine",
+                factory="weightctl.adapters.mooncake.client.engine:Engine",
                 options={"library": options.library, "setup": setup},
             ),
             clock=self.context.clock,

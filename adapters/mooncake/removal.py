@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
-from weightctl.adapters.mooncake.codes import Meaning, meaning_of, outcome_of_code
-from weightctl.adapters.mooncake.cold import NO_COPY, doubts
-from weightctl.adapters.mooncake.engine import Engine
-from weightctl.adapters.mooncake.parking import park
-from weightctl.adapters.mooncake.replicas import (
+from weightctl.adapters.mooncake.client.codes import Meaning, meaning_of, outcome_of_code
+from weightctl.adapters.mooncake.client.engine import Engine
+from weightctl.adapters.mooncake.client.transfers import digest_of
+from weightctl.adapters.mooncake.master.replicas import (
     MEMORY,
     has_cold,
     in_memory,
@@ -25,7 +24,8 @@ from weightctl.adapters.mooncake.replicas import (
     replicas_of,
     state_of,
 )
-from weightctl.adapters.mooncake.transfers import digest_of
+from weightctl.adapters.mooncake.parking.dropping import park
+from weightctl.adapters.mooncake.proof.cold import NO_COPY, doubts
 from weightctl.adapters.shared.translate import outcome_from_error
 from weightctl.controller.core.observation import MemberState
 from weightctl.controller.errors import ReconcileError
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from weightctl.adapters.mooncake.connection import Connection
-    from weightctl.adapters.mooncake.replicas import Entry, ReplicaKind
+    from weightctl.adapters.mooncake.master.replicas import Entry, ReplicaKind
     from weightctl.controller.core.observation import Member
     from weightctl.controller.ports import DropItem
 

@@ -12,17 +12,17 @@ import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
-from weightctl.adapters.mooncake.admin import LEASE_FREE
-from weightctl.adapters.mooncake.codes import Meaning, meaning_of
-from weightctl.adapters.mooncake.engine import Engine
+from weightctl.adapters.mooncake.client.codes import Meaning, meaning_of
+from weightctl.adapters.mooncake.client.engine import Engine
+from weightctl.adapters.mooncake.master.admin import LEASE_FREE
 from weightctl.controller.ports import MediumReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
-    from weightctl.adapters.mooncake.admin import Health
-    from weightctl.adapters.mooncake.reads import Reads
+    from weightctl.adapters.mooncake.master.admin import Health
+    from weightctl.adapters.mooncake.proof.reads import Reads
     from weightctl.adapters.shared.workers import WorkerLease
     from weightctl.controller.ports import Clock
 

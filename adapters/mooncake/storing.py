@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio import to_thread
 
-from weightctl.adapters.mooncake.book import Row
-from weightctl.adapters.mooncake.cold import doubts, learn, note_sole
-from weightctl.adapters.mooncake.engine import Engine
+from weightctl.adapters.mooncake.client.engine import Engine
+from weightctl.adapters.mooncake.client.transfers import digest_of, put
 from weightctl.adapters.mooncake.keys import problem_of
-from weightctl.adapters.mooncake.replicas import (
+from weightctl.adapters.mooncake.master.replicas import (
     MEMORY,
     in_memory,
     is_absent,
@@ -26,7 +25,8 @@ from weightctl.adapters.mooncake.replicas import (
     size_of,
     state_of,
 )
-from weightctl.adapters.mooncake.transfers import digest_of, put
+from weightctl.adapters.mooncake.ownership.book import Row
+from weightctl.adapters.mooncake.proof.cold import doubts, learn, note_sole
 from weightctl.adapters.shared.translate import outcome_from_error
 from weightctl.controller.core.observation import MemberState
 from weightctl.controller.errors import ReconcileError
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
     from weightctl.adapters.mooncake.connection import Connection
-    from weightctl.adapters.mooncake.replicas import Entry, ReplicaKind
+    from weightctl.adapters.mooncake.master.replicas import Entry, ReplicaKind
     from weightctl.controller.core.observation import Member, Members
     from weightctl.controller.ports import Fence, Limiter, StoreItem
 

@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Self
 
 from anyio import to_thread
 
-from weightctl.adapters.mooncake.removal import named, remove
-from weightctl.adapters.mooncake.replicas import (
+from weightctl.adapters.mooncake.client.transfers import Reader
+from weightctl.adapters.mooncake.master.replicas import (
     KINDS,
     MEMORY,
     place_of,
     size_of,
     states_of,
 )
+from weightctl.adapters.mooncake.ownership.strays import strays
+from weightctl.adapters.mooncake.proof.verifying import Verifying
+from weightctl.adapters.mooncake.removal import named, remove
 from weightctl.adapters.mooncake.standing import NUMBERS
 from weightctl.adapters.mooncake.storing import Storing
-from weightctl.adapters.mooncake.strays import strays
-from weightctl.adapters.mooncake.transfers import Reader
-from weightctl.adapters.mooncake.verifying import Verifying
 from weightctl.adapters.shared.ownership import ForeignMediumError
 from weightctl.adapters.shared.translate import outcome_from_error
 from weightctl.controller.core.observation import (
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
     from weightctl.adapters.mooncake.connection import Connection
+    from weightctl.adapters.mooncake.master.replicas import Entry
     from weightctl.adapters.mooncake.options import MooncakeOptions
-    from weightctl.adapters.mooncake.replicas import Entry
     from weightctl.controller.core.observation import Member, Members
     from weightctl.controller.ports import DropItem, Fence, Limiter, MediumReport, StoreItem
 

@@ -30,9 +30,9 @@ import anyio
 from tests.bench.report import row
 from tests.support.cli import Cli
 from tests.support.models import random_tensors, write_model
-from tests.support.mooncake_lab import LEASE_TTL_S, Cluster, cluster
-from tests.support.mooncake_sidecar import sidecar
-from weightctl.adapters.mooncake.lab import why_not
+from tests.support.mooncake.lab import LEASE_TTL_S, Cluster, cluster
+from tests.support.mooncake.sidecar import sidecar
+from weightctl.adapters.mooncake.lab.cluster import why_not
 from weightctl.controller.core.identity import Identity
 
 REVISIONS = 1000

@@ -24,11 +24,11 @@ import anyio
 from anyio import to_thread
 
 from tests.bench.report import row
-from tests.support.mooncake_harness import connection_options
-from tests.support.mooncake_lab import Cluster, cluster
+from tests.support.mooncake.harness import connection_options
+from tests.support.mooncake.lab import Cluster, cluster
 from weightctl.adapters.conformance.suite.material import context
 from weightctl.adapters.mooncake.connection import shared
-from weightctl.adapters.mooncake.lab import why_not
+from weightctl.adapters.mooncake.lab.cluster import why_not
 from weightctl.adapters.mooncake.options import MooncakeOptions
 from weightctl.adapters.mooncake.tier import MooncakeTier
 from weightctl.controller.core.observation import Members, MemberState

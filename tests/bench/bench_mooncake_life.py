@@ -23,10 +23,10 @@ import anyio
 from anyio import to_thread
 
 from tests.bench.report import row
-from tests.support.mooncake_lab import Cluster, cluster, until
-from tests.support.mooncake_sidecar import Sidecar, sidecar
+from tests.support.mooncake.lab import Cluster, cluster, until
+from tests.support.mooncake.sidecar import Sidecar, sidecar
 from tests.support.rig import IDENTITY
-from weightctl.adapters.mooncake.lab import HEARTBEAT_S, LEASE_TTL_S, why_not
+from weightctl.adapters.mooncake.lab.cluster import HEARTBEAT_S, LEASE_TTL_S, why_not
 from weightctl.controller.cli.demo.model import find_model
 from weightctl.controller.core.records import Availability, Operation, Residency
 

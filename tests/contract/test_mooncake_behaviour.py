@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.support.mooncake_lab import (
+from tests.support.mooncake.lab import (
     LEASE_TTL_S,
     MIB,
     PATIENT,
@@ -29,9 +29,9 @@ from tests.support.mooncake_lab import (
     require_etcd,
     until,
 )
-from weightctl.adapters.mooncake.codes import CODES, Meaning
+from weightctl.adapters.mooncake.client.codes import CODES, Meaning
 from weightctl.adapters.mooncake.keys import KEY_BYTES_MAX
-from weightctl.adapters.mooncake.lab import STARTS
+from weightctl.adapters.mooncake.lab.cluster import STARTS
 
 pytestmark = needs_wheel
 

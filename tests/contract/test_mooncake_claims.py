@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from anyio import to_thread
 
-from tests.support.mooncake_harness import connection_options
-from tests.support.mooncake_lab import PATIENT, Cluster, cluster, needs_wheel, until
+from tests.support.mooncake.harness import connection_options
+from tests.support.mooncake.lab import PATIENT, Cluster, cluster, needs_wheel, until
 from weightctl.adapters.conformance.suite.material import context, member_of, states
-from weightctl.adapters.mooncake.claim import OWNER_PREFIX
 from weightctl.adapters.mooncake.connection import shared
 from weightctl.adapters.mooncake.options import MooncakeOptions
+from weightctl.adapters.mooncake.ownership.claim import OWNER_PREFIX
 from weightctl.adapters.mooncake.tier import MooncakeTier
 from weightctl.controller.core.observation import MemberState
 

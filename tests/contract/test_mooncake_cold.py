@@ -17,9 +17,9 @@ import pytest
 from anyio import to_thread
 
 from tests.support.models import random_tensors, write_model
-from tests.support.mooncake_harness import CAPACITY_BYTES, connection_options
-from tests.support.mooncake_lab import PATIENT, Cluster, cluster, needs_wheel, until
-from tests.support.mooncake_sidecar import sidecar
+from tests.support.mooncake.harness import CAPACITY_BYTES, connection_options
+from tests.support.mooncake.lab import PATIENT, Cluster, cluster, needs_wheel, until
+from tests.support.mooncake.sidecar import sidecar
 from tests.support.rig import IDENTITY
 from weightctl.adapters import memory as plain_memory
 from weightctl.adapters.conformance.suite.material import (

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.mooncake_fake import LEASE_TTL_S, FakeMooncake, fake
-from tests.support.mooncake_harness import MooncakeHarness
-from tests.support.mooncake_suite import MooncakeSuite
+from tests.support.mooncake.fake import LEASE_TTL_S, FakeMooncake, fake
+from tests.support.mooncake.harness import MooncakeHarness
+from tests.support.mooncake.suite import MooncakeSuite
 
-QUICK = {"library": "tests.support.mooncake_fake_client", "lease_ttl_s": LEASE_TTL_S}
+QUICK = {"library": "tests.support.mooncake.fake_client", "lease_ttl_s": LEASE_TTL_S}
 
 
 class FakeHarness(MooncakeHarness):

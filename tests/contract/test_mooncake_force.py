@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.support.mooncake_lab import MIB, Cluster, cluster, needs_wheel
+from tests.support.mooncake.lab import MIB, Cluster, cluster, needs_wheel
 
 pytestmark = needs_wheel
 

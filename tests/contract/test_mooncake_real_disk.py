@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.mooncake_gate import Gated, gated
-from tests.support.mooncake_harness import MooncakeHarness
-from tests.support.mooncake_lab import SUITE_FLAGS, cluster, needs_wheel
-from tests.support.mooncake_suite import MooncakeSuite
+from tests.support.mooncake.gate import Gated, gated
+from tests.support.mooncake.harness import MooncakeHarness
+from tests.support.mooncake.lab import SUITE_FLAGS, cluster, needs_wheel
+from tests.support.mooncake.suite import MooncakeSuite
 
 pytestmark = needs_wheel
 

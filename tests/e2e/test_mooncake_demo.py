@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from tests.support.models import random_tensors, write_model
-from tests.support.mooncake_lab import needs_wheel
+from tests.support.mooncake.lab import needs_wheel
 
 pytestmark = needs_wheel
 
@@ -15,7 +15,7 @@ def test_the_demo_shows_the_whole_life_of_a_model_and_the_plan_before_each_step(
 ) -> None:
     model = write_model(tmp_path / "model.safetensors", random_tensors(rows=512))
     done = subprocess.run(
-        [sys.executable, "-m", "weightctl.adapters.mooncake.demo", str(model)],
+        [sys.executable, "-m", "weightctl.adapters.mooncake.lab.demo", str(model)],
         capture_output=True,
         text=True,
         check=False,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import mooncake_lab
+from tests.support.mooncake import lab
 
 WHEEL = Path(__file__).parents[2] / ".ci" / "wheel"
 
@@ -41,6 +41,6 @@ def test_a_wheel_that_cannot_be_loaded_skips_its_tests_and_fails_them_in_ci(
     monkeypatch: pytest.MonkeyPatch, ci: str, outcome: type[BaseException]
 ) -> None:
     monkeypatch.setenv("CI", ci)
-    monkeypatch.setattr(mooncake_lab, "_why_not", lambda: "libibverbs.so.1 is missing")
+    monkeypatch.setattr(lab, "_why_not", lambda: "libibverbs.so.1 is missing")
     with pytest.raises(outcome, match=r"libibverbs\.so\.1 is missing"):
-        mooncake_lab.require_wheel()
+        lab.require_wheel()

@@ -14,7 +14,7 @@ from tests.fuzz import scratch
 from tests.fuzz.target import Fault, Target, same, text_of
 from weightctl.adapters.dfs import options as dfs
 from weightctl.adapters.mooncake import options as mooncake
-from weightctl.adapters.mooncake.replicas import KINDS
+from weightctl.adapters.mooncake.master.replicas import KINDS
 from weightctl.adapters.shared.options import TierOptions
 from weightctl.controller.api import client, requests, server, views, wire
 from weightctl.controller.cli import calling

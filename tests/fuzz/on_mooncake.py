@@ -5,9 +5,9 @@ from io import BytesIO
 from typing import Any
 
 from tests.fuzz.target import Fault, Target
-from weightctl.adapters.mooncake import admin as product
-from weightctl.adapters.mooncake.asking import Line
-from weightctl.adapters.mooncake.replicas import (
+from weightctl.adapters.mooncake.master import admin as product
+from weightctl.adapters.mooncake.master.asking import Line
+from weightctl.adapters.mooncake.master.replicas import (
     KINDS,
     has_cold,
     in_memory,

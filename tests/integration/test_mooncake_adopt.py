@@ -11,8 +11,8 @@ import pytest
 from anyio import to_thread
 
 from tests.support.models import random_tensors, write_model
-from tests.support.mooncake_lab import PATIENT, Cluster, cluster, needs_wheel, until
-from tests.support.mooncake_sidecar import Sidecar, sidecar
+from tests.support.mooncake.lab import PATIENT, Cluster, cluster, needs_wheel, until
+from tests.support.mooncake.sidecar import Sidecar, sidecar
 from tests.support.rig import IDENTITY, contents
 from weightctl.controller.api.app import StoreRecords
 from weightctl.controller.api.orphans import orphan_list

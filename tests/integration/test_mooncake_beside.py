@@ -10,8 +10,8 @@ import pytest
 from anyio import to_thread
 
 from tests.support.models import random_tensors, write_model
-from tests.support.mooncake_lab import PATIENT, Cluster, cluster, needs_wheel, until
-from tests.support.mooncake_sidecar import sidecar
+from tests.support.mooncake.lab import PATIENT, Cluster, cluster, needs_wheel, until
+from tests.support.mooncake.sidecar import sidecar
 from tests.support.rig import IDENTITY, contents
 from weightctl.controller.core.records import Availability, Residency
 from weightctl.controller.errors import CapacityError, ReconcileError

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.mooncake_lab import CLUSTER_ID, Pair, needs_wheel, require_etcd, until
-from weightctl.adapters.mooncake.admin import Admin, Health
-from weightctl.adapters.mooncake.election import admin_of
+from tests.support.mooncake.lab import CLUSTER_ID, Pair, needs_wheel, require_etcd, until
+from weightctl.adapters.mooncake.master.admin import Admin, Health
+from weightctl.adapters.mooncake.master.election import admin_of
 from weightctl.adapters.mooncake.options import parse
 from weightctl.controller.clock import SystemClock
 from weightctl.controller.errors import TransientError

@@ -9,8 +9,8 @@ import pytest
 from anyio import to_thread
 
 from tests.support.models import random_tensors, write_model
-from tests.support.mooncake_lab import CLUSTER_ID, PATIENT, Pair, needs_wheel, pair, require_etcd
-from tests.support.mooncake_sidecar import WAIT_S, Sidecar, sidecar
+from tests.support.mooncake.lab import CLUSTER_ID, PATIENT, Pair, needs_wheel, pair, require_etcd
+from tests.support.mooncake.sidecar import WAIT_S, Sidecar, sidecar
 from tests.support.rig import IDENTITY, contents
 from weightctl.controller.core.observation import Members
 from weightctl.controller.core.records import Availability, Residency

@@ -16,7 +16,7 @@ from tests.faults.processes.courses import COURSES, Life
 from tests.faults.processes.ledger import PUBLISHED, Ledger, check_tensors, identity_of
 from tests.faults.processes.rounds import Point, Rounds
 from tests.faults.processes.sidecar import PAYLOAD_BYTES, Sidecar
-from tests.support.mooncake_lab import (
+from tests.support.mooncake.lab import (
     LEASE_TTL_S,
     PATIENT,
     SOON_DISCARDED,

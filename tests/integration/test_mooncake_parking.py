@@ -12,8 +12,8 @@ import anyio
 import pytest
 from anyio import to_thread
 
-from tests.support.mooncake_harness import connection_options
-from tests.support.mooncake_lab import MIB, PATIENT, Cluster, cluster, needs_wheel, until
+from tests.support.mooncake.harness import connection_options
+from tests.support.mooncake.lab import MIB, PATIENT, Cluster, cluster, needs_wheel, until
 from weightctl.adapters.conformance.suite.material import (
     content_of,
     context,
@@ -23,10 +23,10 @@ from weightctl.adapters.conformance.suite.material import (
     states,
     store,
 )
-from weightctl.adapters.mooncake.admin import Segment
 from weightctl.adapters.mooncake.connection import shared
-from weightctl.adapters.mooncake.lot import Lot
+from weightctl.adapters.mooncake.master.admin import Segment
 from weightctl.adapters.mooncake.options import MooncakeOptions
+from weightctl.adapters.mooncake.parking.lot import Lot
 from weightctl.adapters.mooncake.tier import MooncakeTier
 from weightctl.controller.core.observation import Member, MemberState
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.mooncake_fake import LEASE_TTL_S, FakeMooncake, Object, fake
-from tests.support.mooncake_harness import MooncakeHarness
+from tests.support.mooncake.fake import LEASE_TTL_S, FakeMooncake, Object, fake
+from tests.support.mooncake.harness import MooncakeHarness
 from weightctl.adapters.conformance.suite.material import (
     fence,
     item_of,
@@ -23,7 +23,7 @@ from weightctl.controller.core.observation import MemberState
 from weightctl.controller.ports import StoreItem
 
 CONTENT = b"content"
-QUICK = {"library": "tests.support.mooncake_fake_client", "lease_ttl_s": LEASE_TTL_S}
+QUICK = {"library": "tests.support.mooncake.fake_client", "lease_ttl_s": LEASE_TTL_S}
 
 
 @pytest.fixture

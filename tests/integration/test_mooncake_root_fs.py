@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cli import IDENTITY, Cli
-from tests.support.mooncake_lab import LEASE_TTL_S, Cluster, cluster, needs_wheel, until
+from tests.support.mooncake.lab import LEASE_TTL_S, Cluster, cluster, needs_wheel, until
 
 pytestmark = needs_wheel
 

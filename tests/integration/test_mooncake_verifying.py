@@ -7,8 +7,8 @@ import anyio
 import pytest
 
 from tests.support.models import random_tensors, write_model
-from tests.support.mooncake_lab import PATIENT, Cluster, cluster, needs_wheel
-from tests.support.mooncake_sidecar import Sidecar, sidecar
+from tests.support.mooncake.lab import PATIENT, Cluster, cluster, needs_wheel
+from tests.support.mooncake.sidecar import Sidecar, sidecar
 from tests.support.rig import IDENTITY
 from weightctl.controller.core.records import Availability, Residency
 

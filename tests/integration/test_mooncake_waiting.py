@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.cli import IDENTITY, Cli
-from tests.support.mooncake_lab import LEASE_TTL_S, Cluster, needs_wheel
+from tests.support.mooncake.lab import LEASE_TTL_S, Cluster, needs_wheel
 from weightctl.controller.api import client
 
 pytestmark = needs_wheel

@@ -8,7 +8,7 @@ from threading import Thread
 import pytest
 
 from tests.fuzz.on_mooncake import _parse_http
-from weightctl.adapters.mooncake.admin import ANSWER_BYTES_MAX, Admin
+from weightctl.adapters.mooncake.master.admin import ANSWER_BYTES_MAX, Admin
 from weightctl.controller.clock import SystemClock
 from weightctl.controller.errors import TransientError
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from anyio import to_thread
 
-from tests.support.mooncake_fake import FakeMooncake, Object, fake
-from tests.support.mooncake_tiers import Shifted, tier_of
+from tests.support.mooncake.fake import FakeMooncake, Object, fake
+from tests.support.mooncake.tiers import Shifted, tier_of
 from weightctl.adapters.conformance.suite.material import member_of, members_of, states
-from weightctl.adapters.mooncake.claim import owner_key
 from weightctl.adapters.mooncake.connection import MARKER_PREFIX
+from weightctl.adapters.mooncake.ownership.claim import owner_key
 from weightctl.controller.core.observation import MemberState
 
 UNKNOWN, ABSENT = MemberState.UNKNOWN, MemberState.ABSENT

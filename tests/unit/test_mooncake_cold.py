@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from anyio import to_thread
 
-from tests.support.mooncake_fake import LEASE_TTL_S, FakeMooncake, fake
-from tests.support.mooncake_harness import CAPACITY_BYTES, connection_options
+from tests.support.mooncake.fake import LEASE_TTL_S, FakeMooncake, fake
+from tests.support.mooncake.harness import CAPACITY_BYTES, connection_options
 from weightctl.adapters.conformance.suite.material import (
     content_of,
     context,
@@ -24,7 +24,7 @@ from weightctl.adapters.mooncake.tier import MooncakeTier
 from weightctl.controller.core.observation import Member
 from weightctl.controller.ports import Conflict, Retry
 
-QUICK = {"library": "tests.support.mooncake_fake_client", "lease_ttl_s": LEASE_TTL_S}
+QUICK = {"library": "tests.support.mooncake.fake_client", "lease_ttl_s": LEASE_TTL_S}
 NEW, OLD = content_of(1000, 1), content_of(1000, 2)
 
 

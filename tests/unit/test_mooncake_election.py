@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.mooncake_fake import FakeMooncake
-from weightctl.adapters.mooncake.admin import Admin
-from weightctl.adapters.mooncake.election import Elected, admin_of
+from tests.support.mooncake.fake import FakeMooncake
+from weightctl.adapters.mooncake.master.admin import Admin
+from weightctl.adapters.mooncake.master.election import Elected, admin_of
 from weightctl.adapters.mooncake.options import ConnectionOptions, parse
 from weightctl.controller.clock import SystemClock
 from weightctl.controller.errors import ConfigError, TransientError

@@ -8,8 +8,8 @@ import anyio
 import pytest
 from anyio import to_thread
 
-from tests.support.mooncake_fake import LEASE_TTL_S, FakeMooncake, Object, fake
-from tests.support.mooncake_harness import connection_options
+from tests.support.mooncake.fake import LEASE_TTL_S, FakeMooncake, Object, fake
+from tests.support.mooncake.harness import connection_options
 from weightctl.adapters.conformance.suite.material import (
     content_of,
     context,
@@ -20,16 +20,16 @@ from weightctl.adapters.conformance.suite.material import (
     states,
     store,
 )
-from weightctl.adapters.mooncake import parking
 from weightctl.adapters.mooncake.connection import shared
-from weightctl.adapters.mooncake.lot import Lot
-from weightctl.adapters.mooncake.moves import TRIES
 from weightctl.adapters.mooncake.options import MooncakeOptions
+from weightctl.adapters.mooncake.parking import dropping as parking
+from weightctl.adapters.mooncake.parking.lot import Lot
+from weightctl.adapters.mooncake.parking.moves import TRIES
 from weightctl.adapters.mooncake.tier import MooncakeTier
 from weightctl.controller.core.observation import Member, MemberState
 
 QUICK = {
-    "library": "tests.support.mooncake_fake_client",
+    "library": "tests.support.mooncake.fake_client",
     "lease_ttl_s": LEASE_TTL_S,
     "patience_s": 30.0,
 }

@@ -9,15 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.mooncake_fake import FakeMooncake, fake
+from tests.support.mooncake.fake import FakeMooncake, fake
 from weightctl.adapters import mooncake
 from weightctl.adapters.conformance.suite.material import context, fence
-from weightctl.adapters.mooncake.admin import Admin
-from weightctl.adapters.mooncake.book import Book, Row
-from weightctl.adapters.mooncake.codes import CODES, outcome_of_code, told
+from weightctl.adapters.mooncake.client.codes import CODES, outcome_of_code, told
 from weightctl.adapters.mooncake.keys import problem_of, query_of
-from weightctl.adapters.mooncake.options import parse
-from weightctl.adapters.mooncake.replicas import (
+from weightctl.adapters.mooncake.master.admin import Admin
+from weightctl.adapters.mooncake.master.replicas import (
     COLD_KINDS,
     DISK,
     LOCAL_DISK,
@@ -29,7 +27,9 @@ from weightctl.adapters.mooncake.replicas import (
     state_of,
     states_of,
 )
-from weightctl.adapters.mooncake.strays import strays
+from weightctl.adapters.mooncake.options import parse
+from weightctl.adapters.mooncake.ownership.book import Book, Row
+from weightctl.adapters.mooncake.ownership.strays import strays
 from weightctl.controller.clock import SystemClock
 from weightctl.controller.core.identity import (
     Identity,
@@ -137,7 +137,7 @@ def test_the_dfs_tier_is_a_declared_missing_capability(tmp_path: Path) -> None:
 def test_without_the_extra_a_tier_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "weightctl.adapters.mooncake.replicas", None)
+    monkeypatch.setitem(sys.modules, "weightctl.adapters.mooncake.master.replicas", None)
     for name in ("admin", "claim", "connection", "tier"):
         monkeypatch.delitem(sys.modules, f"weightctl.adapters.mooncake.{name}", raising=False)
     with pytest.raises(ConfigError, match="MissingLibrary") as refused:

@@ -8,9 +8,9 @@ import anyio
 import pytest
 from anyio import to_thread
 
-from tests.support import mooncake_fake
-from tests.support.mooncake_fake import FakeMooncake, fake
-from tests.support.mooncake_harness import connection_options
+from tests.support.mooncake import fake as imitation
+from tests.support.mooncake.fake import FakeMooncake, fake
+from tests.support.mooncake.harness import connection_options
 from tests.support.virtual_time import VirtualClock
 from weightctl.adapters.conformance.suite.material import (
     content_of,
@@ -24,7 +24,7 @@ from weightctl.adapters.conformance.suite.material import (
 )
 from weightctl.adapters.mooncake.connection import shared
 from weightctl.adapters.mooncake.options import MooncakeOptions, parse
-from weightctl.adapters.mooncake.reads import (
+from weightctl.adapters.mooncake.proof.reads import (
     DROP_FORGOTTEN_S,
     LATE_MS,
     NAP_S,
@@ -178,7 +178,7 @@ LEASE_S = 0.5
 
 @pytest.fixture
 def imitated(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeMooncake]:
-    monkeypatch.setattr(mooncake_fake, "LEASE_TTL_S", LEASE_S)
+    monkeypatch.setattr(imitation, "LEASE_TTL_S", LEASE_S)
     with fake() as made:
         yield made
 
@@ -186,7 +186,7 @@ def imitated(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeMooncake]:
 def memory(medium: FakeMooncake, folder: Path) -> MooncakeTier:
     options = connection_options(
         medium,
-        library="tests.support.mooncake_fake_client",
+        library="tests.support.mooncake.fake_client",
         lease_ttl_s=LEASE_S,
         patience_s=0.001,
     )

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from anyio import to_thread
 
-from tests.support.mooncake_fake import LEASE_TTL_S, FakeMooncake
-from tests.support.mooncake_harness import connection_options
+from tests.support.mooncake.fake import LEASE_TTL_S, FakeMooncake
+from tests.support.mooncake.harness import connection_options
 from weightctl.adapters.conformance.suite.material import (
     context,
     drop_item,
@@ -27,9 +27,9 @@ from weightctl.adapters.conformance.suite.material import (
     states,
     store,
 )
-from weightctl.adapters.mooncake.admin import Admin
+from weightctl.adapters.mooncake.client.engine import Engine
 from weightctl.adapters.mooncake.connection import shared
-from weightctl.adapters.mooncake.engine import Engine
+from weightctl.adapters.mooncake.master.admin import Admin
 from weightctl.adapters.mooncake.options import MooncakeOptions
 from weightctl.adapters.mooncake.tier import MooncakeTier
 from weightctl.controller.clock import SystemClock
@@ -82,7 +82,7 @@ def master() -> Iterator[Shifting]:
 async def memory(medium: FakeMooncake, folder: Path) -> AsyncIterator[MooncakeTier]:
     options = connection_options(
         medium,
-        library="tests.support.mooncake_fake_client",
+        library="tests.support.mooncake.fake_client",
         lease_ttl_s=LEASE_TTL_S,
         patience_s=0.001,
     )

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import pytest
 from anyio import to_thread
 
-from tests.support.mooncake_fake import FakeMooncake, fake
-from tests.support.mooncake_harness import connection_options
-from tests.support.mooncake_tiers import Shifted, tier_of
+from tests.support.mooncake.fake import FakeMooncake, fake
+from tests.support.mooncake.harness import connection_options
+from tests.support.mooncake.tiers import Shifted, tier_of
 from weightctl.adapters.conformance.suite.material import (
     context,
     fence,
@@ -61,7 +61,7 @@ def test_tiers_of_one_cluster_share_one_connection_or_are_told_what_differs(
 async def test_a_connection_that_is_in_use_is_not_opened_with_other_options(
     imitated: FakeMooncake, tmp_path: Path
 ) -> None:
-    options = connection_options(imitated, library="tests.support.mooncake_fake_client")
+    options = connection_options(imitated, library="tests.support.mooncake.fake_client")
     other = replace(options, appear_s=4.5)
     async with entered(shared(options, context(tmp_path))):
         with pytest.raises(ConfigError, match="appear_s"):

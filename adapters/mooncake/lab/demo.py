@@ -1,4 +1,4 @@
-"""A model's whole life beside a real Master: `python -m weightctl.adapters.mooncake.demo MODEL`.
+"""A whole life beside a real Master: `python -m weightctl.adapters.mooncake.lab.demo MODEL`.
 
 Layer: a tier; blocking, no part of a running controller.  Starts a Master with two hosts, drives
 the `weightctl` command as a person would, shows the plan before each step and what the Master
@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from weightctl.adapters.mooncake.lab import LEASE_TTL_S, cluster, until, why_not
+from weightctl.adapters.mooncake.lab.cluster import LEASE_TTL_S, cluster, until, why_not
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from weightctl.adapters.mooncake.lab import Cluster
+    from weightctl.adapters.mooncake.lab.cluster import Cluster
 
 IDENTITY = "demo/model/main@1"
 _CONFIG = """
@@ -145,7 +145,9 @@ class DemoError(Exception):
 def main() -> int:
     """Run the demo; 0 when every step was confirmed by the Master."""
     if len(sys.argv) != 2:  # noqa: PLR2004 - the name and one argument
-        sys.stderr.write("usage: python -m weightctl.adapters.mooncake.demo MODEL.safetensors\n")
+        sys.stderr.write(
+            "usage: python -m weightctl.adapters.mooncake.lab.demo MODEL.safetensors\n"
+        )
         return 2
     problem = why_not()
     if problem:

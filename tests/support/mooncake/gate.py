@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from weightctl.adapters.mooncake.lab import Cluster
+from weightctl.adapters.mooncake.lab.cluster import Cluster
 
 _CHUNK_BYTES = 1 << 18
 

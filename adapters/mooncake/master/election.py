@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from msgspec import MsgspecError, Struct
 from msgspec.json import Decoder
 
-from weightctl.adapters.mooncake.admin import ANSWER_BYTES_MAX, Admin, Health
-from weightctl.adapters.mooncake.asking import FAILURES, Line
+from weightctl.adapters.mooncake.master.admin import ANSWER_BYTES_MAX, Admin, Health
+from weightctl.adapters.mooncake.master.asking import FAILURES, Line
 from weightctl.controller.errors import TransientError
 
 if TYPE_CHECKING:

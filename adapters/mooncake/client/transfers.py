@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
-from weightctl.adapters.mooncake.codes import Meaning, meaning_of, outcome_of_code, told
-from weightctl.adapters.mooncake.engine import Engine
+from weightctl.adapters.mooncake.client.codes import Meaning, meaning_of, outcome_of_code, told
+from weightctl.adapters.mooncake.client.engine import Engine
 from weightctl.adapters.shared.pump import pump
 from weightctl.adapters.shared.sources import opened_source
 from weightctl.controller.errors import ReconcileError, TransientError, UnknownOutcomeError

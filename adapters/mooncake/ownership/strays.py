@@ -18,7 +18,7 @@ from weightctl.controller.core.identity import Identity, payload_group_id
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from weightctl.adapters.mooncake.book import Row
+    from weightctl.adapters.mooncake.ownership.book import Row
 
 _MANAGED = re.compile(
     r"(?P<stem>weights/(?P<ns>[^/]+)/(?P<res>[^/]+)/(?P<rev>[^/]+)/(?P<gen>[1-9][0-9]{0,19}))"

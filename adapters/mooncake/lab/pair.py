@@ -10,7 +10,7 @@ import subprocess
 from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from weightctl.adapters.mooncake.lab import CLUSTER_ID, NO_ANSWER, STARTS, Cluster, until
+from weightctl.adapters.mooncake.lab.cluster import CLUSTER_ID, NO_ANSWER, STARTS, Cluster, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

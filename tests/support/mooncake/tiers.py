@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from tests.support.mooncake_harness import Named, connection_options
+from tests.support.mooncake.harness import Named, connection_options
 from weightctl.adapters.conformance.suite.material import HOLDER, context
 from weightctl.adapters.mooncake.connection import shared
 from weightctl.adapters.mooncake.options import MooncakeOptions
@@ -30,7 +30,7 @@ def tier_of(
     **changes: object,
 ) -> MooncakeTier:
     """A tier with a state directory for each store."""
-    library = "tests.support.mooncake_fake_client"
+    library = "tests.support.mooncake.fake_client"
     options = connection_options(medium, library=library, **changes)
     made = MooncakeOptions(kind="mooncake-memory", connection=options)
     opened = context(folder / holder, holder=holder)

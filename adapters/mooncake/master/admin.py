@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any
 from msgspec import MsgspecError
 from msgspec.json import decode
 
-from weightctl.adapters.mooncake.asking import FAILURES, Line
 from weightctl.adapters.mooncake.keys import query_of
-from weightctl.adapters.mooncake.replicas import entries_of
+from weightctl.adapters.mooncake.master.asking import FAILURES, Line
+from weightctl.adapters.mooncake.master.replicas import entries_of
 from weightctl.controller.errors import TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from weightctl.adapters.mooncake.replicas import Entry
+    from weightctl.adapters.mooncake.master.replicas import Entry
     from weightctl.controller.ports import Clock
 
 ANSWER_BYTES_MAX = 16 * 1024 * 1024

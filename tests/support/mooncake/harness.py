@@ -12,7 +12,7 @@ import pytest
 from weightctl.adapters.conformance.suite.harness import OTHERS, TierHarness
 from weightctl.adapters.conformance.suite.material import context
 from weightctl.adapters.mooncake.connection import shared
-from weightctl.adapters.mooncake.lab import LEASE_TTL_S
+from weightctl.adapters.mooncake.lab.cluster import LEASE_TTL_S
 from weightctl.adapters.mooncake.options import ConnectionOptions, MooncakeOptions
 from weightctl.adapters.mooncake.tier import MooncakeTier
 from weightctl.controller.core.observation import Member, Members, TierObservation

@@ -14,7 +14,7 @@ from functools import cache
 import pytest
 
 from tests.support.mounts import cannot
-from weightctl.adapters.mooncake.lab import (
+from weightctl.adapters.mooncake.lab.cluster import (
     CLUSTER_ID,
     HEARTBEAT_S,
     LEASE_TTL_S,
@@ -24,7 +24,7 @@ from weightctl.adapters.mooncake.lab import (
     until,
     why_not,
 )
-from weightctl.adapters.mooncake.lab_pair import Pair, pair
+from weightctl.adapters.mooncake.lab.pair import Pair, pair
 
 PATIENT = "--client_ttl=120"
 """A Master or a host that is held up does not lose what is in memory."""

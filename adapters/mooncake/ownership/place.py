@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
-from weightctl.adapters.mooncake.replicas import is_absent, is_there
+from weightctl.adapters.mooncake.master.replicas import is_absent, is_there
 from weightctl.adapters.shared.ownership import ForeignMediumError
 from weightctl.controller.errors import TransientError
 
 if TYPE_CHECKING:
     from weightctl.adapters.mooncake.connection import Connection
-    from weightctl.adapters.mooncake.replicas import Entry
+    from weightctl.adapters.mooncake.master.replicas import Entry
 
 
 class OtherClusterError(ForeignMediumError):

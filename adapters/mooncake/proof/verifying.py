@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from weightctl.adapters.mooncake.cold import doubts, note_sole, was_read
-from weightctl.adapters.mooncake.replicas import in_memory, state_of
-from weightctl.adapters.mooncake.transfers import digest_of
+from weightctl.adapters.mooncake.client.transfers import digest_of
+from weightctl.adapters.mooncake.master.replicas import in_memory, state_of
+from weightctl.adapters.mooncake.proof.cold import doubts, note_sole, was_read
 from weightctl.adapters.shared.translate import outcome_from_error
 from weightctl.controller.core.observation import MemberState
 from weightctl.controller.errors import ReconcileError, TransientError
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from weightctl.adapters.mooncake.connection import Connection
-    from weightctl.adapters.mooncake.replicas import Entry, ReplicaKind
+    from weightctl.adapters.mooncake.master.replicas import Entry, ReplicaKind
     from weightctl.adapters.mooncake.storing import Storing
     from weightctl.controller.core.observation import Member
     from weightctl.controller.ports import Limiter

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
-from weightctl.adapters.mooncake.codes import Meaning, meaning_of, told
-from weightctl.adapters.mooncake.engine import Engine
-from weightctl.adapters.mooncake.replicas import is_absent, is_there
+from weightctl.adapters.mooncake.client.codes import Meaning, meaning_of, told
+from weightctl.adapters.mooncake.client.engine import Engine
+from weightctl.adapters.mooncake.master.replicas import is_absent, is_there
 from weightctl.controller.errors import ReconcileError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from weightctl.adapters.mooncake.connection import Connection
-    from weightctl.adapters.mooncake.replicas import Entry
+    from weightctl.adapters.mooncake.master.replicas import Entry
 
 POLL_S = 0.1
 LOOKS = 5

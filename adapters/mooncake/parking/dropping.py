@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio import to_thread
 
-from weightctl.adapters.mooncake.drain import Drains
-from weightctl.adapters.mooncake.lot import OWN_BYTES, Lot
-from weightctl.adapters.mooncake.replicas import MEMORY, is_there, state_of
+from weightctl.adapters.mooncake.master.replicas import MEMORY, is_there, state_of
+from weightctl.adapters.mooncake.parking.drain import Drains
+from weightctl.adapters.mooncake.parking.lot import OWN_BYTES, Lot
 from weightctl.controller.core.observation import MemberState
 from weightctl.controller.ports import Done, Outcome, Permanent, Retry
 

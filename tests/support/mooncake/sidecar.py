@@ -7,7 +7,7 @@ from pathlib import Path
 
 import anyio
 
-from tests.support.mooncake_harness import CAPACITY_BYTES, Medium, connection_options
+from tests.support.mooncake.harness import CAPACITY_BYTES, Medium, connection_options
 from tests.support.rig import IDENTITY
 from weightctl.adapters.mooncake.connection import shared
 from weightctl.adapters.mooncake.options import MooncakeOptions

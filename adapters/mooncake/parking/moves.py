@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weightctl.adapters.mooncake.engine import Engine
+from weightctl.adapters.mooncake.client.engine import Engine
 
 if TYPE_CHECKING:
     from weightctl.adapters.mooncake.standing import CountedWorker

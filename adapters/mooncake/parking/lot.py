@@ -19,21 +19,21 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 from anyio import to_thread
 
-from weightctl.adapters.mooncake.codes import Meaning, meaning_of, told
-from weightctl.adapters.mooncake.cold import doubts
-from weightctl.adapters.mooncake.drain import Drains
-from weightctl.adapters.mooncake.engine import Engine
-from weightctl.adapters.mooncake.moves import Moves
-from weightctl.adapters.mooncake.replicas import in_memory
+from weightctl.adapters.mooncake.client.codes import Meaning, meaning_of, told
+from weightctl.adapters.mooncake.client.engine import Engine
+from weightctl.adapters.mooncake.master.replicas import in_memory
+from weightctl.adapters.mooncake.parking.drain import Drains
+from weightctl.adapters.mooncake.parking.moves import Moves
+from weightctl.adapters.mooncake.proof.cold import doubts
 from weightctl.controller.errors import TransientError, WeightctlError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
-    from weightctl.adapters.mooncake.admin import Segment
     from weightctl.adapters.mooncake.connection import Connection
-    from weightctl.adapters.mooncake.drain import Job
-    from weightctl.adapters.mooncake.replicas import Entry
+    from weightctl.adapters.mooncake.master.admin import Segment
+    from weightctl.adapters.mooncake.master.replicas import Entry
+    from weightctl.adapters.mooncake.parking.drain import Job
     from weightctl.adapters.mooncake.standing import CountedWorker
     from weightctl.adapters.shared.workers import WorkerPool
     from weightctl.controller.core.observation import Member

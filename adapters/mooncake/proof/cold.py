@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio import to_thread
 
-from weightctl.adapters.mooncake.replicas import DISK, LOCAL_DISK, NOF, in_memory, state_of
+from weightctl.adapters.mooncake.master.replicas import DISK, LOCAL_DISK, NOF, in_memory, state_of
 from weightctl.controller.core.observation import MemberState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from weightctl.adapters.mooncake.admin import Segment
-    from weightctl.adapters.mooncake.book import Row
     from weightctl.adapters.mooncake.connection import Connection
-    from weightctl.adapters.mooncake.replicas import Entry, OnLocalDisk, ReplicaKind
+    from weightctl.adapters.mooncake.master.admin import Segment
+    from weightctl.adapters.mooncake.master.replicas import Entry, OnLocalDisk, ReplicaKind
+    from weightctl.adapters.mooncake.ownership.book import Row
     from weightctl.controller.core.observation import Member
 
 NO_COPY = "Mooncake has no complete cold replica of it yet"

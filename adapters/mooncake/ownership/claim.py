@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import anyio
 from anyio import to_thread
 
-from weightctl.adapters.mooncake.codes import Meaning, meaning_of, told
-from weightctl.adapters.mooncake.replicas import in_memory, is_there
+from weightctl.adapters.mooncake.client.codes import Meaning, meaning_of, told
+from weightctl.adapters.mooncake.master.replicas import in_memory, is_there
 from weightctl.adapters.shared.ownership import refuse_foreign, tell_adopted
 from weightctl.controller.errors import TransientError
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from weightctl.adapters.mooncake.connection import Connection
-    from weightctl.adapters.mooncake.replicas import Entry
+    from weightctl.adapters.mooncake.master.replicas import Entry
 
 OWNER_PREFIX = "weightctl-owner/"
 _OWNER = re.compile(r"(.+?)(?:/(\d{1,18}))?", re.DOTALL)

@@ -1,0 +1,1 @@
+"""The wheel's own client, in worker processes: what it does, and what its codes mean."""

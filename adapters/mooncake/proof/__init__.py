@@ -1,0 +1,1 @@
+"""Which copies count, and how they are read back without keeping a drop waiting."""
