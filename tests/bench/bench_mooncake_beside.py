@@ -37,12 +37,16 @@ from weightctl.controller.core.identity import Identity
 
 REVISIONS = 1000
 IMPORTERS = 32
-ROUNDS = 80
-SLICE_S = 0.25
+ROUNDS = 600
+SLICE_S = 0.05
+SEGMENT_MIB = 64
+HOSTS = 2
 DRAWS = 2000
 IDLE_S = 60.0
 SETTLE_TRIES, QUIET_S = 60, 0.05
-VALUE_BYTES = 256 << 10
+VALUE_BYTES = 16 << 10
+"""Small enough that many are evicted in each slice; larger ones go in bursts of the memory's size,
+and then two slices are no pair."""
 _SCHEDULED = 2  # of a process's clocks, see clock_getcpuclockid(3): the time that it has run
 CONFIG = """
 [mooncake]
@@ -209,7 +213,9 @@ class Slices:
 
 def paired(cache: Cache, ours: Sequence[int], master: int) -> None:
     """The rows of a cache's calls a second, with the sidecar and without, in turn."""
-    cache.run(5.0)  # the memory is full now
+    put = 0
+    while put < 2 * HOSTS * SEGMENT_MIB << 20:  # till the memory is full, and more
+        put += cache.run(1.0) // 2 * VALUE_BYTES
     sums = {True: Slices(), False: Slices()}
     rounds = []
     for _ in range(ROUNDS):
@@ -226,8 +232,10 @@ def paired(cache: Cache, ours: Sequence[int], master: int) -> None:
     low, high = ratio_range(rounds)
     beside, alone = sums[False], sums[True]
     seconds = 2 * ROUNDS * SLICE_S
+    turned = (beside.calls + alone.calls) // 2 * VALUE_BYTES / (HOSTS * SEGMENT_MIB << 20)
     row(
-        f"Mooncake: a cache under pressure beside it, {ROUNDS} rounds of 4 x {SLICE_S:g} s",
+        f"Mooncake: a cache that fills the memory {turned:.0f} times beside it, {ROUNDS} rounds of"
+        f" 4 x {SLICE_S:g} s",
         f"{beside.calls / seconds:.0f} calls/s",
         f"without it {alone.calls / seconds:.0f} calls/s",
         f"{beside.calls / alone.calls:.3f}x ({low:.3f} to {high:.3f})",
@@ -266,7 +274,7 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory(prefix="weightctl-bench-") as name:
         folder = Path(name)
-        with cluster(folder, "--client_ttl=60", segment_mib=64) as real:
+        with cluster(folder, "--client_ttl=60", segment_mib=SEGMENT_MIB, hosts=HOSTS) as real:
             assert real.process is not None
             master = real.process.pid
             empty = f"empty {resident_bytes(master) / 1e6:.1f} MB"
