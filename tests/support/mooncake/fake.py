@@ -1,102 +1,29 @@
-"""An imitation of a Mooncake Master and its hosts, as far as the adapter relies on them.
+"""An imitated Mooncake behind one HTTP server in a thread.
 
-One HTTP server in a thread: the Master's own paths answer as the real one does, and `/call` stands
-for the RPCs of the client library (`mooncake_fake_client`). Offload and promotion happen a little
-after what causes them. Where this and a real Master differ, this is wrong: the same suite runs on
-both.
+The Master's own paths answer as the real one does, and `/call` stands for the RPCs of the client
+library (`fake_client`).
 """
 
-import json
 import pickle
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
-from urllib.parse import unquote_to_bytes
 
-LEASE_TTL_S = 0.15
-OFFLOAD_S = 0.02
-PROMOTE_S = 0.02
-SEGMENT_BYTES = 256 * 1024 * 1024
+from tests.support.mooncake.imitation import LEASE_TTL_S, Imitation, Object
 
-_NOBODY = 1
-"""A port on which nobody listens."""
-OK, NO_ROOM, INVALID, NOT_READY, NOT_FOUND, EXISTS, LEASED = 0, -200, -600, -703, -704, -705, -706
-NOT_NOW = -1010
-COUNT_S = 0.02
-"""Between two counts of a drain job."""
+__all__ = ["LEASE_TTL_S", "FakeMooncake", "Object", "fake"]
 
 
-@dataclass(slots=True)
-class Segment:
-    """A memory segment of one client."""
-
-    name: str
-    client: str
-    size_bytes: int
-    endpoint: str
-    gone_at: float | None = None
-    """When a graceful unmount takes effect."""
-    drain: str = ""
-    """DRAINING or DRAINED; takes nothing new."""
-
-    @property
-    def status(self) -> str:
-        if self.gone_at is not None:
-            return "GRACEFULLY_UNMOUNTING"
-        return self.drain or "OK"
-
-
-@dataclass(slots=True)
-class Object:
-    """One object: its bytes, who put it, and where it lies."""
-
-    owner: str
-    content: bytearray
-    complete: bool = False
-    pinned: bool = False
-    memory: dict[str, int] = field(default_factory=dict)
-    """Endpoint to address."""
-    disk: str = ""
-    """Client id of the host that has offloaded it."""
-    old: bytes = b""
-    """What is in that host's file when it is another content; a reader gets it without memory."""
-    lease_until: float = 0.0
-    offload_at: float | None = None
-    promote_at: float | None = None
-
-
-@dataclass(slots=True)
-class Job:
-    """A drain job and its last count."""
-
-    segment: str
-    status: str = "CREATED"
-    blocked: int = 0
-    counted_at: float = 0.0
-
-
-class FakeMooncake:
+class FakeMooncake(Imitation):
     """A Master with two hosts that offload."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        super().__init__()
         self._thawed = threading.Event()
         self._thawed.set()
         self._refuses = False
-        self.objects: dict[str, Object] = {}
-        self.segments: dict[str, Segment] = {}
-        self.tasks: dict[int, tuple[str, str]] = {}
-        self.jobs: dict[str, Job] = {}
-        self.dead: set[str] = set()
-        """Client ids of hosts that accept no connection, which the Master does not know yet."""
-        self._made = 0
-        self.calls: list[str] = []
-        for number in range(2):
-            self._mount(f"host{number}", SEGMENT_BYTES)
         fake = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -117,11 +44,7 @@ class FakeMooncake:
                     self._send(*fake._drain(self.path, raw))
                     return
                 name, args, kwargs = pickle.loads(raw)
-                with fake._lock:
-                    fake._tick()
-                    fake.calls.append(name)
-                    result = getattr(fake, f"rpc_{name}")(*args, **kwargs)
-                self._send(200, pickle.dumps(result))
+                self._send(200, pickle.dumps(fake.call(name, *args, **kwargs)))
 
             def _is_kept_waiting(self) -> bool:
                 """Wait while the Master hangs; True when the connection just ends."""
@@ -146,8 +69,6 @@ class FakeMooncake:
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
         self._thread.start()
         self.admin = self.master = f"127.0.0.1:{self._server.server_address[1]}"
-
-    # --- what a test does to it ---
 
     def close(self) -> None:
         self._thawed.set()
@@ -179,328 +100,6 @@ class FakeMooncake:
         while not quiet():
             time.sleep(0.01)
 
-    def brings_back(self, key: str, content: bytes, host: str = "host9") -> None:
-        """A host comes with an older file of a key's name and size: it is taken for a copy."""
-        with self._lock:
-            one = self.objects[key]
-            assert len(content) == len(one.content)
-            one.disk, one.old, one.offload_at = host, content, None
-
-    def put_anew(self, key: str, content: bytes) -> None:
-        """Another client removes an object and puts one of that size, which gets its very place."""
-        with self._lock:
-            one = self.objects[key]
-            assert len(content) == len(one.content)
-            one.owner, one.content[:] = "another", content
-
-    def empty(self) -> None:
-        with self._lock:
-            self.objects = {key: one for key, one in self.objects.items() if not one.complete}
-
-    def restart(self) -> None:
-        """A Master that was restarted: memory is forgotten, the hosts report their disks again."""
-        with self._lock:
-            self._tick()
-            kept = {key: one for key, one in self.objects.items() if one.disk}
-            for one in kept.values():
-                one.memory.clear()
-                one.owner = "the host"
-            self.objects = kept
-
-    def get(self, path: str) -> str:
-        with self._lock:
-            return self._answer(path)[1].decode()
-
-    # --- time ---
-
-    def _tick(self) -> None:
-        now = time.monotonic()
-        for name, segment in list(self.segments.items()):
-            if segment.gone_at is not None and now >= segment.gone_at:
-                del self.segments[name]
-                self._forget_endpoint(segment.endpoint)
-        for one in self.objects.values():
-            if one.offload_at is not None and now >= one.offload_at and one.memory:
-                one.disk, one.offload_at = self._host_of(next(iter(one.memory))), None
-                one.lease_until = max(
-                    one.lease_until, now + LEASE_TTL_S / 2
-                )  # the host has read it
-            if one.promote_at is not None and now >= one.promote_at:
-                one.promote_at = None
-                if one.disk and not one.memory:
-                    one.content[:] = one.old or one.content
-                    self._place(one, "")
-        for job in self.jobs.values():
-            if job.status in {"CREATED", "RUNNING"} and now >= job.counted_at + COUNT_S:
-                self._count(job, now)
-
-    def _count(self, job: Job, now: float) -> None:
-        """Move away what may be moved, and count the rest; the segment is drained without any."""
-        segment = self.segments.get(job.segment)
-        endpoint = segment.endpoint if segment is not None else ""
-        there = [one for one in self.objects.values() if endpoint in one.memory]
-        job.counted_at, job.blocked, job.status = now, 0, "RUNNING"
-        for one in there:
-            held = one.pinned or not one.complete or now < one.lease_until
-            if held or not self._place(one, ""):
-                job.blocked += 1
-            else:
-                del one.memory[endpoint]
-        if not there:
-            job.status = "SUCCEEDED"
-            if segment is not None:
-                segment.drain = "DRAINED"
-
-    def _drain(self, path: str, raw: bytes) -> tuple[int, bytes]:
-        with self._lock:
-            self._tick()
-            name, _, query = path.removeprefix("/api/v1/drain_jobs").partition("?job_id=")
-            if not name:
-                segment = self.segments.get(json.loads(raw)["segments"][0])
-                if segment is None or segment.status != "OK":
-                    return 409, b'{"error_code":-1010}'
-                segment.drain = "DRAINING"
-                self._made += 1
-                self.jobs[f"{self._made}-0"] = Job(segment.name)
-                return 200, json.dumps({"job_id": f"{self._made}-0"}).encode()
-            job = self.jobs.get(query)
-            if job is None:
-                return 404, b'{"error_code":-1402}'
-            if name == "/cancel":
-                job.status = "CANCELED"
-                self.segments[job.segment].drain = ""
-            counts = {"failed_units": 0, "blocked_units": job.blocked, "active_units": 0}
-            at_ms = int(job.counted_at * 1000)
-            told = {"status_name": job.status, "last_updated_at_ms_epoch": at_ms, **counts}
-            return 200, json.dumps(told).encode()
-
-    def _forget_endpoint(self, endpoint: str) -> None:
-        for key, one in list(self.objects.items()):
-            one.memory.pop(endpoint, None)
-            if one.complete and not one.memory and not one.disk:
-                del self.objects[key]
-
-    # --- HTTP ---
-
-    def _answer(self, path: str) -> tuple[int, bytes]:
-        with self._lock:
-            self._tick()
-            if path == "/health":
-                health = {"role": "leader", "service_ready": True, "view_version": None}
-                return 200, json.dumps(health).encode()
-            if path == "/get_all_keys":
-                return 200, "\n".join(k for k, one in self.objects.items() if one.complete).encode()
-            if path == "/get_segments_detail":
-                return 200, json.dumps(
-                    {"segments": [*map(self._row, self.segments.values())]}
-                ).encode()
-            if path.startswith("/api/v1/drain_jobs"):
-                return self._drain(path, b"")
-            name, _, query = path.partition("?keys=")
-            if name == "/batch_query_keys" and query:
-                keys = unquote_to_bytes(query).decode().split(",")
-                data = {key: self._entry(key) for key in keys}
-                return 200, json.dumps({"success": True, "data": data}).encode()
-            return 404, b"{}"
-
-    def _row(self, segment: Segment) -> dict[str, object]:
-        return {
-            "segment_name": segment.name,
-            "segment_id": f"id-{segment.name}",
-            "client_id": segment.client,
-            "te_endpoint": segment.endpoint,
-            "status": segment.status,
-            "allocator_used_bytes": self._used(segment) if segment.status == "OK" else 0,
-            "allocator_capacity_bytes": segment.size_bytes,
-        }
-
-    def _used(self, segment: Segment) -> int:
-        return sum(
-            len(one.content) for one in self.objects.values() if segment.endpoint in one.memory
-        )
-
-    def _entry(self, key: str) -> dict[str, object]:
-        one = self.objects.get(key)
-        empty = {"values": None, "disk_values": None, "local_disk_values": None, "nof_values": None}
-        if one is None or not one.complete:
-            error = "OBJECT_NOT_FOUND" if one is None else "REPLICA_IS_NOT_READY"
-            return {"ok": False, "error": error, **empty}
-        values = [
-            {"size_": len(one.content), "buffer_address_": at, "transport_endpoint_": endpoint}
-            for endpoint, at in one.memory.items()
-        ]
-        disks = [self._on_disk(one)] if one.disk else None
-        return {**empty, "ok": True, "error": None, "values": values, "local_disk_values": disks}
-
-    def _on_disk(self, one: Object) -> dict[str, object]:
-        endpoint = f"127.0.0.1:{_NOBODY}" if one.disk in self.dead else self.master
-        size_bytes = len(one.content)
-        return {"client_id": one.disk, "object_size": size_bytes, "transport_endpoint": endpoint}
-
-    # --- RPCs, one for each method of the client library that the adapter calls ---
-
-    def _mount(self, client: str, size_bytes: int) -> Segment:
-        self._made += 1
-        name = f"10.0.0.{self._made}:1"
-        segment = Segment(name, client, size_bytes, f"10.0.0.{self._made}:2")
-        self.segments[name] = segment
-        return segment
-
-    def _host_of(self, endpoint: str) -> str:
-        return next((s.client for s in self.segments.values() if s.endpoint == endpoint), "host0")
-
-    def _place(self, one: Object, preferred: str) -> bool:
-        names = [preferred, *self.segments] if preferred in self.segments else list(self.segments)
-        for name in names:
-            segment = self.segments[name]
-            room = segment.size_bytes - self._used(segment)
-            if segment.status == "OK" and room >= len(one.content):
-                self._made += 1
-                one.memory[segment.endpoint] = self._made
-                return True
-        return False
-
-    def _touched(self, one: Object) -> None:
-        now = time.monotonic()
-        one.lease_until = now + LEASE_TTL_S
-        if one.disk and not one.memory and one.promote_at is None:
-            one.promote_at = now + PROMOTE_S
-
-    def rpc_start(
-        self, client: str, key: str, size_bytes: int, preferred: str, *, pinned: bool = False
-    ) -> int:
-        if size_bytes == 0:
-            return INVALID
-        if key in self.objects:
-            return EXISTS
-        free = max(segment.size_bytes - self._used(segment) for segment in self.segments.values())
-        if size_bytes > free:
-            return NO_ROOM
-        one = Object(client, bytearray(size_bytes), pinned=pinned)
-        self._place(one, preferred)
-        self.objects[key] = one
-        return OK
-
-    def rpc_write(self, client: str, key: str, offset: int, content: bytes) -> int:
-        one = self.objects.get(key)
-        if one is None or one.complete or one.owner != client:
-            return INVALID
-        one.content[offset : offset + len(content)] = content
-        return len(content)
-
-    def rpc_end(self, client: str, key: str) -> int:
-        one = self.objects.get(key)
-        if one is None:
-            return NOT_FOUND
-        if one.complete or one.owner != client:
-            return INVALID
-        one.complete, one.offload_at = True, time.monotonic() + OFFLOAD_S
-        return OK
-
-    def rpc_revoke(self, client: str, key: str) -> int:
-        one = self.objects.get(key)
-        if one is None or one.complete or one.owner != client:
-            return INVALID
-        del self.objects[key]
-        return OK
-
-    def rpc_left(self, client: str) -> None:
-        """A client has ended: what it had begun is discarded, its segments are unmounted."""
-        for key, one in list(self.objects.items()):
-            if one.owner == client and not one.complete:
-                del self.objects[key]
-        for segment in self.segments.values():
-            if segment.client == client:
-                segment.gone_at = 0.0
-
-    def rpc_read(self, key: str, offset: int, size_bytes: int) -> int | bytes:
-        one = self.objects.get(key)
-        if one is None or not one.complete:
-            return NOT_FOUND
-        self._touched(one)
-        if not one.memory:
-            return -900
-        if offset + size_bytes > len(one.content):
-            return INVALID
-        return bytes(one.content[offset : offset + size_bytes])
-
-    def rpc_get(self, key: str) -> int | bytes:
-        one = self.objects.get(key)
-        if one is None or not one.complete:
-            return NOT_FOUND
-        self._touched(one)
-        if one.disk in self.dead and not one.memory:
-            return -900
-        return bytes(one.content if one.memory else one.old or one.content)
-
-    def rpc_touch(self, keys: list[str]) -> None:
-        for key in keys:
-            if key in self.objects:
-                self._touched(self.objects[key])
-
-    def rpc_clear(self, client: str, keys: list[str], segment: str) -> list[str]:
-        cleared = []
-        endpoint = self.segments[segment].endpoint if segment in self.segments else ""
-        for key in keys:
-            one = self.objects.get(key)
-            if one is None or one.owner != client or time.monotonic() < one.lease_until:
-                continue
-            if one.memory.pop(endpoint, None) is not None:
-                cleared.append(key)
-                if not one.memory and not one.disk:
-                    del self.objects[key]
-        return cleared
-
-    def rpc_remove(self, keys: list[str]) -> list[int]:
-        return [self._remove(key) for key in keys]
-
-    def _remove(self, key: str) -> int:
-        one = self.objects.get(key)
-        if one is None:
-            return NOT_FOUND
-        if not one.complete:
-            return NOT_READY
-        if time.monotonic() < one.lease_until:
-            return LEASED
-        del self.objects[key]
-        return OK
-
-    def rpc_mount(self, client: str, size_bytes: int) -> list[str]:
-        return [f"id-{self._mount(client, size_bytes).name}"]
-
-    def rpc_unmount(self, ids: list[str], grace_s: int) -> int:
-        found = [one for one in self.segments.values() if f"id-{one.name}" in ids]
-        if not found or found[0].gone_at is not None:
-            return INVALID
-        if found[0].drain == "DRAINED" and grace_s:
-            return NOT_NOW
-        found[0].gone_at = time.monotonic() + grace_s
-        return OK
-
-    def rpc_task(self, number: int) -> tuple[str, str]:
-        return self.tasks[number]
-
-    def rpc_move(self, key: str, source: str, target: str) -> tuple[tuple[int, int], int]:
-        one = self.objects.get(key)
-        if one is None:
-            return (0, 0), NOT_FOUND
-        if source not in self.segments or target not in self.segments or source == target:
-            return (0, 0), INVALID
-        old, new = self.segments[source].endpoint, self.segments[target].endpoint
-        if old not in one.memory:
-            return (0, 0), INVALID
-        there = self.segments[target]
-        if there.status != "OK":
-            return (0, 0), NOT_NOW
-        self._made += 1
-        if there.size_bytes - self._used(there) < len(one.content):
-            self.tasks[self._made] = ("FAILED", "NO_AVAILABLE_HANDLE")
-            return (self._made, 0), OK
-        one.memory[new] = self._made
-        del one.memory[old]
-        self.tasks[self._made] = ("SUCCESS", "")
-        return (self._made, 0), OK
-
 
 @contextmanager
 def fake() -> Iterator[FakeMooncake]:
@@ -510,6 +109,3 @@ def fake() -> Iterator[FakeMooncake]:
         yield made
     finally:
         made.close()
-
-
-Call = Callable[..., Any]
