@@ -69,7 +69,7 @@ async def remove(
     connection: Connection, kind: ReplicaKind, batch: Sequence[DropItem], instance_of: InstanceOf
 ) -> list[Outcome]:
     """Drop the named instances.  Raises ReconcileError when nothing could be looked at."""
-    entries, _ = await connection.entries([item.member.key for item in batch])
+    entries, _ = await connection.look.entries([item.member.key for item in batch])
     work = _Work(outcomes={}, whole=[], memory=[])
     for index, item in enumerate(batch):
         entry = entries.get(item.member.key)
@@ -120,7 +120,7 @@ async def _remove_whole(connection: Connection, batch: Sequence[DropItem], work:
     until_s = connection.context.clock.monotonic_s() + connection.options.patience_s
     while left:
         keys = [batch[index].member.key for index in left]
-        async with connection.owner() as (worker, _):
+        async with connection.clients.owner() as worker:
             codes = await worker.call(Engine.remove, keys)
         for index, code in zip(left, codes, strict=True):
             if code == 0:
@@ -183,7 +183,7 @@ async def _drop_memory(
     until_s = connection.context.clock.monotonic_s() + connection.options.patience_s
     while left:
         members = [batch[index].member for index in left]
-        entries, _ = await connection.entries([member.key for member in members])
+        entries, _ = await connection.look.entries([member.key for member in members])
         ready: list[int] = []
         for index in left:
             refused = _why_not(connection, batch[index], entries, instance_of)
@@ -222,8 +222,7 @@ async def _drop_ready(
     connection: Connection, batch: Sequence[DropItem], ready: Sequence[int], work: _Work
 ) -> None:
     """Clear what this client owns, park the rest; the outcome is what is seen after it."""
-    async with connection.owner() as (_, token):
-        owner = connection.owner_name(token)
+    owner = await connection.clients.owner_name()
     rows = {index: connection.book.get(batch[index].member.key) for index in ready}
     owned = [index for index in ready if (row := rows[index]) is not None and row.owner == owner]
     strange = [index for index in ready if index not in owned]
@@ -251,7 +250,7 @@ async def _undoubted(
 ) -> list[int]:
     """Those that have a cold copy that counts, by a look of its own; the others are refused."""
     members = [batch[index].member for index in indexes]
-    entries, _ = await connection.entries([member.key for member in members])
+    entries, _ = await connection.look.entries([member.key for member in members])
     found = await doubts(connection, members, entries)
     for index in indexes:
         why = found.get(batch[index].member.key)
@@ -269,7 +268,7 @@ async def _drop_owned(
     connection: Connection, batch: Sequence[DropItem], owned: Sequence[int], work: _Work
 ) -> None:
     found = await _clear(connection, [batch[index].member for index in owned])
-    entries, _ = await connection.entries([batch[index].member.key for index in owned])
+    entries, _ = await connection.look.entries([batch[index].member.key for index in owned])
     leased = []
     for index in owned:
         member = batch[index].member
@@ -293,8 +292,8 @@ async def _drop_owned(
 
 async def _clear(connection: Connection, members: Sequence[Member]) -> dict[str, str]:
     """Clear those of which a cold copy counts; by key why one of the others does not."""
-    names = {segment.endpoint: segment.name for segment in await connection.segments()}
-    entries, _ = await connection.entries([member.key for member in members])
+    names = {segment.endpoint: segment.name for segment in await connection.segments.listed()}
+    entries, _ = await connection.look.entries([member.key for member in members])
     # Seen again directly before the clear, which has no precondition of its own.
     found = await doubts(connection, members, entries)
     by_segment: dict[str, list[str]] = {}
@@ -304,7 +303,7 @@ async def _clear(connection: Connection, members: Sequence[Member]) -> dict[str,
                 segment = names.get(replica.endpoint)
                 if segment:
                     by_segment.setdefault(segment, []).append(member.key)
-    async with connection.owner() as (worker, _):
+    async with connection.clients.owner() as worker:
         for segment, keys in by_segment.items():
             await worker.call(Engine.clear, keys, segment)
     return found

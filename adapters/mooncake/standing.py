@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import threading
 from collections import Counter
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING
 
 from weightctl.adapters.mooncake.client.codes import Meaning, meaning_of
 from weightctl.adapters.mooncake.client.engine import Engine
@@ -18,16 +18,11 @@ from weightctl.adapters.mooncake.master.admin import LEASE_FREE
 from weightctl.controller.ports import MediumReport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from typing import Any
+    from collections.abc import Iterable, Mapping
 
+    from weightctl.adapters.mooncake.client.reads import Reads
     from weightctl.adapters.mooncake.master.admin import Health
-    from weightctl.adapters.mooncake.proof.reads import Reads
-    from weightctl.adapters.shared.workers import WorkerLease
     from weightctl.controller.ports import Clock
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 _CALLS = tuple(name for name, _ in inspect.getmembers(Engine, inspect.isfunction) if name[0] != "_")
 NUMBERS = (
@@ -125,33 +120,6 @@ class Standing:
             return f"{last.role} {last.address} serves{view}"
         known = "" if last is None else f"; {last.address} served last"
         return f"no Master has served for {outage_s:.0f} s{known}: {self._why}"
-
-
-class CountedWorker:
-    """A worker with the client in it, for the sole use of one task; its calls are counted."""
-
-    __slots__ = ("_standing", "_worker", "at_end")
-
-    def __init__(self, worker: WorkerLease, standing: Standing) -> None:
-        self._worker = worker
-        self._standing = standing
-        self.at_end = worker.at_end
-
-    @property
-    def buffer(self) -> memoryview:
-        """As the worker's."""
-        return self._worker.buffer
-
-    async def call(
-        self,
-        method: Callable[Concatenate[Any, P], R],
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> R:
-        """As the worker's."""
-        answer = await self._worker.call(method, *args, **kwargs)
-        self._standing.answered(method.__name__, answer)
-        return answer
 
 
 def _codes(answer: object) -> Iterable[int]:

@@ -89,7 +89,7 @@ class Storing:
         except ReconcileError as error:
             return [outcome_from_error(error)] * len(batch)
         self._connection.reads.wanted_back(item.member.key for item in batch)
-        await self._connection.revoke_left()
+        await self._connection.clients.revoke_left()
         free = [index for index, item in enumerate(batch) if not self.is_written(item.member)]
         for index in set(range(len(batch))) - set(free):
             outcomes[index] = Busy(detail="it is being written by this process")
@@ -115,7 +115,7 @@ class Storing:
         if row is not None and row.sha256 == member.sha256:
             return None
         await self._record([member], owner="")
-        entries, _ = await self._connection.entries([member.key])
+        entries, _ = await self._connection.look.entries([member.key])
         entry = entries.get(member.key)
         return self._instance_of(member.key, entry) if entry is not None else None
 
@@ -137,7 +137,7 @@ class Storing:
         """
         asked = {one.key: one for one in members if not problem_of(one.key, one.size_bytes)}
         with suppress(ReconcileError):
-            entries, _ = await self._connection.entries(list(asked))
+            entries, _ = await self._connection.look.entries(list(asked))
             return {
                 key: entry
                 for key, one in asked.items()
@@ -161,7 +161,7 @@ class Storing:
         try:
             if entry is None:
                 async with self._alone(member.key):
-                    entries, _ = await self._connection.entries([member.key])
+                    entries, _ = await self._connection.look.entries([member.key])
                     entry = entries.get(member.key)
                     if is_absent(entry):
                         return await self._put(item, fence, limit)
@@ -170,7 +170,7 @@ class Storing:
             refused = await self._other_content(member, entry)
             if refused is not None:
                 return refused
-            state = self._connection.state_of(entry, self._kind, member.size_bytes)
+            state = self._connection.segments.state_of(entry, self._kind, member.size_bytes)
             if state is MemberState.COMPLETE and (
                 self._kind.hot or not await doubts(self._connection, [member], {member.key: entry})
             ):
@@ -222,8 +222,7 @@ class Storing:
             return Permanent(
                 detail=f"on a host's disk it could share a file with {other!r}: rename one of them"
             )
-        async with connection.owner() as (_, token):
-            owner = connection.owner_name(token)
+        owner = await connection.clients.owner_name()
         try:
             await self._record([member], owner=owner)
             outcome = await put(connection, item, fence, limit)
@@ -257,7 +256,7 @@ class Storing:
         """Forget a put that did not become anything, if the Master says so."""
         with anyio.CancelScope(shield=True):
             try:
-                entries, _ = await self._connection.entries([member.key])
+                entries, _ = await self._connection.look.entries([member.key])
                 if is_absent(entries.get(member.key)):
                     await to_thread.run_sync(self._connection.book.forget, [member.key])
             except ReconcileError:
@@ -275,13 +274,13 @@ class Storing:
         doubted: dict[str, str] = {}
         while left and clock.monotonic_s() - started_s < self._connection.options.appear_s:
             try:
-                entries, _ = await self._connection.entries(list(left))
+                entries, _ = await self._connection.look.entries(list(left))
                 doubted = await self._doubted(left, entries)
                 for key, member in list(left.items()):
                     entry = entries.get(key)
                     if entry is None or key in doubted:
                         continue
-                    state = self._connection.state_of(entry, self._kind, member.size_bytes)
+                    state = self._connection.segments.state_of(entry, self._kind, member.size_bytes)
                     if state is MemberState.COMPLETE:
                         instance_id = self._instance_of(key, entry)
                         outcomes[key] = Done(instance_id=instance_id, moved_bytes=member.size_bytes)
@@ -290,7 +289,7 @@ class Storing:
                         outcomes[key] = Retry(detail="the object vanished meanwhile")
                         del left[key]
                 if left and self._kind is MEMORY and clock.monotonic_s() >= touch_at_s:
-                    async with self._connection.reader() as worker:
+                    async with self._connection.clients.reader() as worker:
                         await worker.call(Engine.touch, list(left))
                     touch_at_s = clock.monotonic_s() + TOUCH_S
             except ReconcileError as error:

@@ -130,10 +130,10 @@ class MooncakeTier:
             stop = start + len(keys)
             sizes_bytes = members.sizes_bytes[start:stop]
             states[start:stop] = states_of(entries, keys, kind, sizes_bytes)
-            if kind is MEMORY and self._connection.some_pass:
+            if kind is MEMORY and self._connection.segments.some_pass:
                 for index, key in enumerate(keys, start):
                     if states[index] == MemberState.COMPLETE:
-                        is_passing = self._connection.passes(entries.get(key))
+                        is_passing = self._connection.segments.passes(entries.get(key))
                         states[index] = MemberState.PARTIAL if is_passing else states[index]
             for index in wanted.intersection(range(start, stop)) if wanted else ():
                 entry = entries.get(members.keys[index])
@@ -143,8 +143,8 @@ class MooncakeTier:
 
         try:
             if kind is MEMORY:
-                await self._connection.look_for_passing()
-            epoch = await self._connection.scan(members.keys, take)
+                await self._connection.segments.look_for_passing()
+            epoch = await self._connection.look.scan(members.keys, take)
         except ReconcileError as error:
             told = (
                 f"{error.what}: {error.why}" if isinstance(error, ForeignMediumError) else error.why
@@ -190,7 +190,7 @@ class MooncakeTier:
 
     async def _listed(self, group_id: str | None) -> dict[str, list[InventoryItem]]:
         rows = await to_thread.run_sync(self._connection.book.rows, group_id)
-        entries, _ = await self._connection.entries([row.key for row in rows])
+        entries, _ = await self._connection.look.entries([row.key for row in rows])
         found: dict[str, list[InventoryItem]] = {}
         for row in rows:
             item = self._item(row.key, entries.get(row.key), row.size_bytes)
@@ -200,7 +200,7 @@ class MooncakeTier:
 
     def _item(self, key: str, entry: Entry | None, size_bytes: int) -> InventoryItem | None:
         """What lies under a key, None for nothing.  Raises TransientError without an answer."""
-        state = self._connection.state_of(entry, self._kind, size_bytes)
+        state = self._connection.segments.state_of(entry, self._kind, size_bytes)
         if state is MemberState.UNKNOWN or entry is None:
             raise TransientError(
                 f"inventory of {self.profile.name}",
@@ -218,10 +218,10 @@ class MooncakeTier:
 
     async def _strays(self) -> list[tuple[str, InventoryItem]]:
         """(group, item) of what has a managed name and is not in the book."""
-        keys = await self._connection.all_keys()
+        keys = await self._connection.serving.all_keys()
         rows = await to_thread.run_sync(self._connection.book.rows)
         groups = await to_thread.run_sync(strays, keys, rows)
-        entries, _ = await self._connection.entries(list(groups))
+        entries, _ = await self._connection.look.entries(list(groups))
         found = []
         for key, group in sorted(groups.items()):
             entry = entries.get(key)
@@ -232,15 +232,9 @@ class MooncakeTier:
 
     async def capacity(self) -> TierCapacity:
         """As ports.Tier.capacity: of the segments, or of what the options declare."""
-        await self._connection.settle()
+        await self._connection.look.settle()
         if self._kind is MEMORY:
-            lot = self._connection.lot
-            ours = lot.endpoint if lot is not None else ""
-            segments = [
-                one
-                for one in await self._connection.segments()
-                if one.status == "OK" and one.endpoint != ours
-            ]
+            segments = await self._connection.segments.hosts()
             total = sum(one.capacity_bytes for one in segments)
             used = sum(one.used_bytes for one in segments)
         else:
@@ -314,7 +308,7 @@ class MooncakeTier:
         if not batch:
             return []
         try:
-            entries, _ = await self._connection.entries([item.member.key for item in batch])
+            entries, _ = await self._connection.look.entries([item.member.key for item in batch])
             await self._admit(fence)
         except ReconcileError as error:
             return [outcome_from_error(error)] * len(batch)

@@ -29,8 +29,9 @@ from anyio import to_thread
 from tests.bench.report import row
 from tests.support.mooncake.harness import connection_options
 from weightctl.adapters.conformance.suite.material import context
-from weightctl.adapters.mooncake.connection import LANES, QUERY_KEYS, shared
+from weightctl.adapters.mooncake.connection import shared
 from weightctl.adapters.mooncake.lab.cluster import Cluster, cluster, why_not
+from weightctl.adapters.mooncake.looking import LANES, QUERY_KEYS
 from weightctl.adapters.mooncake.options import MooncakeOptions
 from weightctl.adapters.mooncake.tier import MooncakeTier
 from weightctl.controller.core.observation import Members, MemberState

@@ -12,8 +12,8 @@ import pytest
 
 from tests.support.loop_rig import Rig, identity, place, rig, sim_tiers
 from tests.support.virtual_time import VirtualClock
+from weightctl.adapters.mooncake.client.reads import Reads
 from weightctl.adapters.mooncake.master.admin import LEASE_FREE, Health
-from weightctl.adapters.mooncake.proof.reads import Reads
 from weightctl.adapters.mooncake.standing import Standing
 from weightctl.controller.core.identity import Identity
 from weightctl.controller.core.records import Availability, Operation, Residency

@@ -133,7 +133,7 @@ async def test_a_killed_client_is_replaced_and_nothing_is_lost(
     async with sidecar(real, tmp_path) as beside:
         await beside.weights.put(IDENTITY, source)
         await beside.start(COLD)
-        for pid in beside.memory._connection._owner.pids:
+        for pid in beside.memory._connection.clients._owner.pids:
             os.kill(pid, signal.SIGKILL)
         await beside.becomes(READY, COLD)
         assert await in_memory(beside, real) == 0

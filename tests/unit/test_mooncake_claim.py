@@ -10,8 +10,8 @@ from anyio import to_thread
 from tests.support.mooncake.fake import FakeMooncake, Object, fake
 from tests.support.mooncake.tiers import Shifted, tier_of
 from weightctl.adapters.conformance.suite.material import member_of, members_of, states
-from weightctl.adapters.mooncake.connection import MARKER_PREFIX
 from weightctl.adapters.mooncake.ownership.claim import owner_key
+from weightctl.adapters.mooncake.ownership.epoch import MARKER_PREFIX
 from weightctl.controller.core.observation import MemberState
 
 UNKNOWN, ABSENT = MemberState.UNKNOWN, MemberState.ABSENT

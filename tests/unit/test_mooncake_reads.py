@@ -22,9 +22,7 @@ from weightctl.adapters.conformance.suite.material import (
     states,
     store,
 )
-from weightctl.adapters.mooncake.connection import shared
-from weightctl.adapters.mooncake.options import MooncakeOptions, parse
-from weightctl.adapters.mooncake.proof.reads import (
+from weightctl.adapters.mooncake.client.reads import (
     DROP_FORGOTTEN_S,
     LATE_MS,
     NAP_S,
@@ -33,6 +31,8 @@ from weightctl.adapters.mooncake.proof.reads import (
     STEPS,
     Reads,
 )
+from weightctl.adapters.mooncake.connection import shared
+from weightctl.adapters.mooncake.options import MooncakeOptions, parse
 from weightctl.adapters.mooncake.tier import MooncakeTier
 from weightctl.controller.core.observation import Member, MemberState
 from weightctl.controller.errors import ConfigError

@@ -1,8 +1,8 @@
 """What a Mooncake connection tells of its Master: by whom it was told what, and when."""
 
 from tests.support.virtual_time import VirtualClock
+from weightctl.adapters.mooncake.client.reads import Reads
 from weightctl.adapters.mooncake.master.admin import LEASE_FREE, Health
-from weightctl.adapters.mooncake.proof.reads import Reads
 from weightctl.adapters.mooncake.standing import NUMBERS, Standing
 
 FIRST = Health(address="a:1", role="leader", view="7")

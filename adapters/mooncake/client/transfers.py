@@ -42,14 +42,14 @@ async def put(
     async with opened_source(item) as source:
         if source.size_bytes != member.size_bytes:
             return Corrupt(expected=member.sha256, got=b"", instance_id=source.instance_id)
-        async with connection.owner() as (worker, _):
+        async with connection.clients.owner() as worker:
             code = await worker.call(
                 Engine.begin,
                 member.key,
                 member.size_bytes,
                 member.group_id,
                 data_type=int(member.data_type),
-                segment=connection.next_segment(),
+                segment=connection.segments.next(),
             )
         if code != 0:
             return await _refused(connection, member, code)
@@ -59,12 +59,12 @@ async def put(
             if got != member.sha256:
                 return Corrupt(expected=member.sha256, got=got)
             await to_thread.run_sync(connection.book.admit, fence)
-            async with connection.owner() as (worker, _):
+            async with connection.clients.owner() as worker:
                 ended = True  # from here on it may be there
                 code = await worker.call(Engine.end, member.key)
         finally:
             if not ended:
-                await connection.revoke(member.key)
+                await connection.clients.revoke(member.key)
     if meaning_of(code) is Meaning.ABSENT:  # a success of a removal, not of this
         return Retry(detail=f"{told(code)}: what was begun was forgotten or discarded meanwhile")
     if code != 0:
@@ -77,7 +77,7 @@ async def _refused(connection: Connection, member: Member, code: int) -> Outcome
         return Busy(detail="somebody else has just begun to put it")
     if meaning_of(code) is not Meaning.FULL:
         return outcome_of_code(code)
-    segments = await connection.segments()
+    segments = await connection.segments.listed()
     free_bytes = sum(one.capacity_bytes - one.used_bytes for one in segments)
     return NoCapacity(needed_bytes=member.size_bytes, free_bytes=max(free_bytes, 0))
 
@@ -104,7 +104,7 @@ async def _write(
     async def drain(slot: int, offset: int, size_bytes: int) -> None:
         piece = slots[slot][:size_bytes]
         await to_thread.run_sync(digest.update, piece)
-        async with connection.owner() as (worker, _):
+        async with connection.clients.owner() as worker:
             worker.buffer[:size_bytes] = piece
             code = await worker.call(Engine.write, key, offset, size_bytes)
         if code != size_bytes:
@@ -125,7 +125,7 @@ async def digest_of(connection: Connection, member: Member, limit: Limiter | Non
     if limit is not None:
         for start in range(0, size_bytes, PIECE_BYTES):
             await limit.charge(min(PIECE_BYTES, size_bytes - start))
-    async with connection.reader() as worker:
+    async with connection.clients.reader() as worker:
         worker.at_end(Engine.let_go)
         connection.reads.note(member.group_id)
         code, digest = await worker.call(Engine.digest_in_memory, key, size_bytes)
@@ -184,7 +184,7 @@ class Reader:
     async def _read_ranges(self, offset: int, target: memoryview) -> bool:
         for start in range(0, len(target), PIECE_BYTES):
             part = target[start : start + PIECE_BYTES]
-            async with self._connection.reader() as worker:
+            async with self._connection.clients.reader() as worker:
                 self._connection.reads.note(self._group_id)
                 code = await worker.call(Engine.read, self._key, offset + start, len(part))
                 if code != len(part):
@@ -195,7 +195,7 @@ class Reader:
 
     async def _read_whole(self) -> memoryview:
         whole = memoryview(bytearray(self.size_bytes))
-        async with self._connection.reader() as worker:
+        async with self._connection.clients.reader() as worker:
             worker.at_end(Engine.let_go)
             self._connection.reads.note(self._group_id)
             code = await worker.call(Engine.fetch, self._key, self.size_bytes)

@@ -20,14 +20,17 @@ from anyio import to_thread
 
 from weightctl.adapters.mooncake.client.codes import Meaning, meaning_of, told
 from weightctl.adapters.mooncake.master.replicas import in_memory, is_there
+from weightctl.adapters.mooncake.master.serving import threaded
 from weightctl.adapters.shared.ownership import refuse_foreign, tell_adopted
 from weightctl.controller.errors import TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from weightctl.adapters.mooncake.connection import Connection
     from weightctl.adapters.mooncake.master.replicas import Entry
+    from weightctl.adapters.mooncake.ownership.epoch import Epoch
+    from weightctl.adapters.mooncake.ownership.small import SmallObjects
+    from weightctl.adapters.mooncake.site import Site
 
 OWNER_PREFIX = "weightctl-owner/"
 _OWNER = re.compile(r"(.+?)(?:/(\d{1,18}))?", re.DOTALL)
@@ -67,14 +70,18 @@ _NONE = Rank(-1, living=False)
 
 
 class Claim:
-    """One store's claim on the cluster of a connection; a caller without a store has none."""
+    """One store's claim on a cluster; a caller without a store has none."""
 
-    def __init__(self, connection: Connection) -> None:
-        context = connection.context
-        self._connection = connection
+    def __init__(self, site: Site, small: SmallObjects, epoch: Epoch) -> None:
+        context = site.context
+        self._site = site
+        self._small = small
+        self._epoch = epoch
+        self._book = site.book
+        self._clock = context.clock
         self._holder = context.holder
         self._acts = bool(context.holder) and not context.read_only
-        self._adopts = connection.options.adopt and self._acts
+        self._adopts = site.options.adopt and self._acts
         """Until the first time: a later owner is not taken from by what was left in a file."""
         self._taking = anyio.Lock()
         self._held = not context.holder
@@ -96,7 +103,7 @@ class Claim:
         """Whether it has to be asked whose the cluster is."""
         if not self._held:
             return True
-        return self._acts and self._connection.context.clock.monotonic_s() >= self._again_s
+        return self._acts and self._clock.monotonic_s() >= self._again_s
 
     def check(self, entries: Mapping[str, Entry]) -> None:
         """Raise DisownedError when an answer does not have the key that is asked for."""
@@ -104,14 +111,14 @@ class Claim:
             if not is_there(entries.get(key)):
                 self._held = False
                 raise DisownedError(
-                    f"cluster {self._connection.options.cluster}",
+                    self._site.name,
                     "the Master does not hold the object that names this store as its owner",
                     "it is looked at whose the cluster is",
                 )
 
     def forgotten(self) -> None:
         """The marker of the epoch is gone: whose the cluster is has to be seen anew."""
-        if self._holder and self._judged != self._connection.book.epoch:
+        if self._holder and self._judged != self._book.epoch:
             self._held = False
 
     async def take(self) -> None:
@@ -122,7 +129,7 @@ class Claim:
         async with self._taking:
             if not self.is_due:
                 return
-            epoch, refused_by = self._connection.book.epoch, self._connection.book.refused_by
+            epoch, refused_by = self._book.epoch, self._book.refused_by
             if refused_by and not self._adopts:
                 self._refuse(refused_by)
             try:
@@ -137,7 +144,7 @@ class Claim:
             await self._decide(found, is_new=is_new)
             if is_new:
                 self._judged, self._watched_s, self._pause_s = epoch, None, _AGAIN_S[0]
-            self._again_s = self._connection.context.clock.monotonic_s() + self._pause_s
+            self._again_s = self._clock.monotonic_s() + self._pause_s
             self._pause_s = min(2 * self._pause_s, _AGAIN_S[1])
             self._held, self._adopts = True, False
 
@@ -145,21 +152,20 @@ class Claim:
         """Raise WatchedError while the hosts may still bring a claim back."""
         if self._adopts or not self._acts:
             return
-        connection = self._connection
-        now_s = connection.context.clock.monotonic_s()
+        now_s = self._clock.monotonic_s()
         if self._watched_s is None:
             self._watched_s = now_s
-        was_here = self._holder in _by_owner(found) or connection.book.rank >= 0
+        was_here = self._holder in _by_owner(found) or self._book.rank >= 0
         if found and not was_here:
             return  # it is another store's, whatever else comes back
-        wait_s = connection.options.claim_s * (1.0 if was_here else NEWCOMER)
+        wait_s = self._site.options.claim_s * (1.0 if was_here else NEWCOMER)
         left_s = self._watched_s + wait_s - now_s
         if left_s > 0:
-            raise WatchedError(self._where, left_s)
+            raise WatchedError(self._site.name, left_s)
 
     async def _decide(self, found: Mapping[str, Rank], *, is_new: bool) -> None:
         """Put the claim, or raise ForeignMediumError."""
-        book, owners = self._connection.book, _by_owner(found)
+        book, owners = self._book, _by_owner(found)
         shown = owners.pop(self._holder, _NONE)
         mine = max(shown, Rank(book.rank, living=False))
         # What is only remembered is less than what lives: somebody acts for that.
@@ -176,7 +182,7 @@ class Claim:
         number = max(mine.number, 0)
         if adopting:
             highest = max(rank.number for rank in (*owners.values(), mine))
-            number = max(highest + 1, self._connection.context.clock.wall_ms())
+            number = max(highest + 1, self._clock.wall_ms())
         elif is_new and mine != _NONE:
             number += 1
         key = owner_key(self._holder, number)
@@ -186,22 +192,21 @@ class Claim:
         self._key = key
         await self._clear_away([old for old in found if old != key])
         for owner in rivals:
-            tell_adopted(self._where, owner)
+            tell_adopted(self._site.name, owner)
 
     async def _put(self, key: str, number: int) -> None:
         """Claim it; of two stores that do so at once the same one gives way."""
-        await self._connection.small.put(key)
+        await self._small.put(key)
         owners = _by_owner((await self._ask())[0])
         for rival, rank in owners.items():
             mine = Rank(number, living=True)
             if rank > mine or (rank == mine and rival < self._holder):
-                await self._connection.small.remove([key])
+                await self._small.remove([key])
                 await self._lose(rival)
 
     async def _ask(self) -> tuple[dict[str, Rank], bool]:
         """Every claim by its key, and whether the marker of the epoch is not in memory."""
-        connection = self._connection
-        admin, marker = connection.admin, connection.marker
+        admin, marker = self._site.serving.admin, self._epoch.marker
 
         def ask() -> Mapping[str, Entry]:
             health = admin.health()
@@ -209,7 +214,7 @@ class Claim:
             asked = [*keys, *([marker] if marker else [])]
             return admin.query(health, asked) if asked else {}
 
-        entries = await to_thread.run_sync(ask, abandon_on_cancel=True)
+        entries = await threaded(ask)
         is_new = not in_memory(entries.get(marker))
         return {
             key: Rank(_parsed(key)[1], living=bool(in_memory(entry)))
@@ -222,22 +227,21 @@ class Claim:
 
         Raises TransientError when another store's is still there after that.
         """
-        connection = self._connection
-        clock, options = connection.context.clock, connection.options
+        clock, options = self._clock, self._site.options
         until_s = clock.monotonic_s() + options.lease_ttl_s + options.appear_s
         while keys:
-            codes = dict(zip(keys, await connection.small.remove(keys), strict=True))
+            codes = dict(zip(keys, await self._small.remove(keys), strict=True))
             keys = [key for key in keys if _parsed(key)[0] != self._holder]
             keys = [key for key in keys if codes[key] and not _is_absent(codes[key])]
             if keys and clock.monotonic_s() >= until_s:
-                what = f"the claim {keys[0]} on cluster {options.cluster}"
+                what = f"the claim {keys[0]} on {self._site.name}"
                 raise TransientError(what, told(codes[keys[0]]), "it is tried again")
             if keys:
                 await clock.sleep(POLL_S)
 
     async def _lose(self, owner: str) -> None:
         """Remember for good that the cluster is another store's.  Raises ForeignMediumError."""
-        book = self._connection.book
+        book = self._book
         if self._acts:
             await to_thread.run_sync(book.set_claim, book.rank, owner)
         self._refuse(owner)
@@ -245,16 +249,12 @@ class Claim:
     def _refuse(self, owner: str) -> None:
         self._held, self._key = False, ""
         refuse_foreign(
-            self._where,
+            self._site.name,
             owner,
             self._holder,
             instead="give this store another cluster",
             section="in [mooncake] for one start",
         )
-
-    @property
-    def _where(self) -> str:
-        return f"cluster {self._connection.options.cluster}"
 
 
 def owner_key(holder: str, number: int = 0) -> str:

@@ -13,49 +13,58 @@ from typing import TYPE_CHECKING
 from anyio import to_thread
 
 from weightctl.adapters.mooncake.master.replicas import is_absent, is_there
+from weightctl.adapters.mooncake.master.serving import threaded
 from weightctl.adapters.shared.ownership import ForeignMediumError
 from weightctl.controller.errors import TransientError
 
 if TYPE_CHECKING:
-    from weightctl.adapters.mooncake.connection import Connection
     from weightctl.adapters.mooncake.master.replicas import Entry
+    from weightctl.adapters.mooncake.ownership.epoch import Epoch
+    from weightctl.adapters.mooncake.site import Site
 
 
 class OtherClusterError(ForeignMediumError):
     """The book is of another cluster; nothing was changed."""
 
 
-async def make_sure_of_place(connection: Connection) -> None:
-    """Raise OtherClusterError when the book is of another cluster; TransientError for no answer."""
-    book, master = connection.book, connection.options.place
-    if book.master == master:
-        return
-    if book.master and connection.marker:
-        entry = await to_thread.run_sync(_marker, connection, abandon_on_cancel=True)
-        if is_absent(entry):
-            raise _other(connection)
-        if not is_there(entry):
+class Place:
+    """Whether the book of one connection is that of its Master; seen once."""
+
+    def __init__(self, site: Site, epoch: Epoch) -> None:
+        self._site = site
+        self._epoch = epoch
+        self._is_sure = False
+
+    async def make_sure(self) -> None:
+        """Raise OtherClusterError when the book is another's; TransientError for no answer."""
+        if self._is_sure:
+            return
+        site, master = self._site, self._site.options.place
+        if site.book.master != master:
+            if site.book.master and self._epoch.marker:
+                self._recognise(await threaded(self._marker))
+            if not site.context.read_only:
+                await to_thread.run_sync(site.book.set_master, master)
+        self._is_sure = True
+
+    def _marker(self) -> Entry | None:
+        admin, marker = self._site.serving.admin, self._epoch.marker
+        return admin.query(admin.health(), [marker]).get(marker)
+
+    def _recognise(self, marker: Entry | None) -> None:
+        site, master = self._site, self._site.options.place
+        if is_absent(marker):
+            raise OtherClusterError(
+                f"{site.name} is not the one of {site.book.path}",
+                f"the file was kept for the Master {site.book.master}, and what it marked there is"
+                f" not at {master}",
+                "give another cluster another `cluster` in [mooncake]; if this one has moved and"
+                " lost all that it held, stop weightctl and move that file away: what is there is"
+                " then recognised by reading it",
+            )
+        if not is_there(marker):
             raise TransientError(
-                f"cluster {connection.options.cluster}",
-                f"the Master at {master} did not tell whether it is the one of {book.path}",
+                site.name,
+                f"the Master at {master} did not tell whether it is the one of {site.book.path}",
                 "it is asked again",
             )
-    if not connection.context.read_only:
-        await to_thread.run_sync(book.set_master, master)
-
-
-def _marker(connection: Connection) -> Entry | None:
-    admin, marker = connection.admin, connection.marker
-    return admin.query(admin.health(), [marker]).get(marker)
-
-
-def _other(connection: Connection) -> OtherClusterError:
-    book, options = connection.book, connection.options
-    return OtherClusterError(
-        f"cluster {options.cluster} is not the one of {book.path}",
-        f"the file was kept for the Master {book.master}, and what it marked there is not at"
-        f" {options.place}",
-        "give another cluster another `cluster` in [mooncake]; if this one has moved and lost all"
-        " that it held, stop weightctl and move that file away: what is there is then recognised"
-        " by reading it",
-    )

@@ -10,18 +10,18 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from anyio import to_thread
-
 from weightctl.adapters.mooncake.client.codes import Meaning, meaning_of, told
 from weightctl.adapters.mooncake.client.engine import Engine
 from weightctl.adapters.mooncake.master.replicas import is_absent, is_there
+from weightctl.adapters.mooncake.master.serving import threaded
 from weightctl.controller.errors import ReconcileError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from weightctl.adapters.mooncake.connection import Connection
+    from weightctl.adapters.mooncake.client.clients import Clients
     from weightctl.adapters.mooncake.master.replicas import Entry
+    from weightctl.adapters.mooncake.site import Site
 
 POLL_S = 0.1
 LOOKS = 5
@@ -33,8 +33,10 @@ PAUSE_S = (1.0, 60.0)
 class SmallObjects:
     """Puts and removes objects of one byte for one connection."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, site: Site, clients: Clients) -> None:
+        self._site = site
+        self._clients = clients
+        self._clock = site.context.clock
         self._unseen: set[str] = set()
         """Put, not seen, and not taken back yet."""
         self._pause_s = 0.0
@@ -42,8 +44,7 @@ class SmallObjects:
 
     async def put(self, key: str) -> None:
         """Put one that stays in memory, and see it.  Raises ReconcileError."""
-        clock = self._connection.context.clock
-        if self._pause_s and clock.monotonic_s() < self._not_before_s:
+        if self._pause_s and self._clock.monotonic_s() < self._not_before_s:
             await self._take_back()
             raise self._crossed()
         await self._take_back()
@@ -55,16 +56,16 @@ class SmallObjects:
             return
         await self._take_back()
         self._pause_s = min(max(2 * self._pause_s, PAUSE_S[0]), PAUSE_S[1])
-        self._not_before_s = clock.monotonic_s() + self._pause_s
+        self._not_before_s = self._clock.monotonic_s() + self._pause_s
         raise self._crossed()
 
     async def remove(self, keys: Sequence[str]) -> list[int]:
         """Remove some; Mooncake's code for each.  Raises ReconcileError."""
-        async with self._connection.owner() as (worker, _):
+        async with self._clients.owner() as worker:
             return await worker.call(Engine.remove, list(keys))
 
     async def _put(self, key: str) -> None:
-        async with self._connection.owner() as (worker, _):
+        async with self._clients.owner() as worker:
             code = await worker.call(Engine.begin, key, 1, key, data_type=0, segment="")
             if code == 0:
                 worker.buffer[0] = 0
@@ -73,23 +74,23 @@ class SmallObjects:
                 code = await worker.call(Engine.end, key)
         if code != 0 and meaning_of(code) is not Meaning.EXISTS:
             raise TransientError(
-                f"{key} could not be put into cluster {self._connection.options.cluster}",
+                f"{key} could not be put into {self._site.name}",
                 told(code),
                 "let at least one host with free memory be up; it is tried again",
             )
 
     async def _is_seen(self, key: str) -> bool:
         """Whether `admin` shows it.  Raises TransientError when that cannot be told."""
-        admin, entry = self._connection.admin, None
+        admin, entry = self._site.serving.admin, None
 
         def ask() -> Entry | None:
             return admin.query(admin.health(), [key]).get(key)
 
         for _ in range(LOOKS):
-            entry = await to_thread.run_sync(ask, abandon_on_cancel=True)
+            entry = await threaded(ask)
             if is_there(entry):
                 return True
-            await self._connection.context.clock.sleep(POLL_S)
+            await self._clock.sleep(POLL_S)
         if not is_absent(entry):
             why = "it is being written, or the Master did not answer for it"
             raise TransientError(f"{key} cannot be seen", why, "it is looked at again")
@@ -104,10 +105,10 @@ class SmallObjects:
                     self._unseen.discard(key)
 
     def _crossed(self) -> TransientError:
-        options = self._connection.options
+        options = self._site.options
         asked = ", ".join(options.admin) or f"the port {options.admin_port} of the leader"
         return TransientError(
-            f"cluster {options.cluster}",
+            self._site.name,
             f"`admin` ({asked}) and `master` ({options.master}) are different Masters: what is put"
             " through one is not shown by the other",
             "set `admin` or `admin_port` in [mooncake] to the --metrics_port of that same Master",

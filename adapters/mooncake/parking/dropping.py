@@ -70,7 +70,7 @@ def _too_large(connection: Connection, member: Member) -> str:
 
 
 async def _can(connection: Connection) -> bool:
-    health = await connection.health()
+    health = await connection.serving.health()
     drains = Drains(health.address, connection.options.deadline_s)
     return await to_thread.run_sync(drains.can)
 
@@ -86,7 +86,7 @@ async def _park(connection: Connection, members: Sequence[Member]) -> dict[str, 
             lot = connection.lot = Lot(connection, members)
             lot.start()
         await _gone(connection, lot)
-    entries, _ = await connection.entries([member.key for member in members])
+    entries, _ = await connection.look.entries([member.key for member in members])
     found: dict[str, Outcome] = {}
     for member in members:
         entry = entries.get(member.key)

@@ -30,11 +30,11 @@ from weightctl.controller.errors import TransientError, WeightctlError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
+    from weightctl.adapters.mooncake.client.clients import CountedWorker
     from weightctl.adapters.mooncake.connection import Connection
     from weightctl.adapters.mooncake.master.admin import Segment
     from weightctl.adapters.mooncake.master.replicas import Entry
     from weightctl.adapters.mooncake.parking.drain import Job
-    from weightctl.adapters.mooncake.standing import CountedWorker
     from weightctl.adapters.shared.workers import WorkerPool
     from weightctl.controller.core.observation import Member
 
@@ -67,7 +67,7 @@ class Lot:
         self.ended = anyio.Event()
         self._connection = connection
         self._clock = connection.context.clock
-        self._pool: WorkerPool = connection.pool("lot", 1)
+        self._pool: WorkerPool = connection.clients.pool("lot", 1)
         self._token = ""
         self._ids: list[str] = []
         self._name = ""
@@ -147,7 +147,7 @@ class Lot:
 
     @asynccontextmanager
     async def _client(self) -> AsyncIterator[CountedWorker]:
-        async with self._connection.client_of(self._pool) as (worker, token):
+        async with self._connection.clients.client_of(self._pool) as (worker, token):
             if self._token not in ("", token):
                 raise LostError("the parking segment", "its client has died", "it is parked anew")
             self._token = token
@@ -156,7 +156,7 @@ class Lot:
     # --- one look, one step ---
 
     async def _round(self) -> None:
-        segments = await self._connection.segments()
+        segments = await self._connection.segments.listed()
         row = next((one for one in segments if one.segment_id in self._ids), None)
         if row is None:
             await self._unlisted()
@@ -201,7 +201,7 @@ class Lot:
             return False
         self.why = "the hosts move its replicas"
         names = {one.endpoint: one.name for one in segments if one.endpoint != self.endpoint}
-        entries, _ = await self._connection.entries(list(self.members))
+        entries, _ = await self._connection.look.entries(list(self.members))
         doubtful = await doubts(self._connection, list(self.members.values()), entries)
         left = False
         async with self._client() as worker:
@@ -240,7 +240,7 @@ class Lot:
 
     async def _ours(self) -> tuple[frozenset[str], frozenset[str]]:
         """Members on the lot: those with a cold copy that counts, and all."""
-        entries, _ = await self._connection.entries(list(self.members))
+        entries, _ = await self._connection.look.entries(list(self.members))
         there = [one for key, one in self.members.items() if self._is_here(entries.get(key))]
         doubtful = await doubts(self._connection, there, entries) if there else {}
         self._there = keys = frozenset(member.key for member in there)
@@ -265,8 +265,8 @@ class Lot:
                 if key not in safe and self._is_here(entry):
                     found[key] = in_memory(entry)[0].size_bytes
 
-        keys = [key for key in await self._connection.all_keys() if "," not in key]
-        await self._connection.scan(keys, take)
+        keys = [key for key in await self._connection.serving.all_keys() if "," not in key]
+        await self._connection.look.scan(keys, take)
         return found
 
     async def _rescue(self, segments: Sequence[Segment]) -> None:
@@ -315,7 +315,7 @@ class Lot:
             self.why = f"unmounting its segment: {told(code)}"
 
     async def _asked(self, call: Callable[[Drains], T]) -> T:
-        address = (await self._connection.health()).address
+        address = (await self._connection.serving.health()).address
         drains = Drains(address, self._connection.options.deadline_s)
         return await to_thread.run_sync(call, drains)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from weightctl.adapters.mooncake.client.engine import Engine
 
 if TYPE_CHECKING:
-    from weightctl.adapters.mooncake.standing import CountedWorker
+    from weightctl.adapters.mooncake.client.clients import CountedWorker
     from weightctl.controller.ports import Clock
 
 TRIES = 3

@@ -86,7 +86,7 @@ async def learn(
 
     just_put: what is in memory was put by this process a moment ago.  Raises ReconcileError.
     """
-    segments = await connection.segments()
+    segments = await connection.segments.listed()
     hosts = _hosts(segments)
     news = []
     for member in members:
@@ -119,7 +119,7 @@ async def was_read(connection: Connection, member: Member, entry: Entry) -> None
     row = connection.book.get(member.key)
     if row is None or row.sha256 != member.sha256 or places != {place} or row.keeper == place:
         return
-    hosts = _hosts(await connection.segments())
+    hosts = _hosts(await connection.segments.listed())
     known = replace(row, keeper=place, keeper_host=hosts.name_of.get(place, ""))
     await to_thread.run_sync(connection.book.put, [known])
 

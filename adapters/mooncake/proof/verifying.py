@@ -56,7 +56,7 @@ class Verifying:
 
     async def look(self, members: Sequence[Member]) -> dict[str, Seen]:
         """By key what is there.  Raises TransientError."""
-        entries, _ = await self._connection.entries([member.key for member in members])
+        entries, _ = await self._connection.look.entries([member.key for member in members])
         found = {}
         for member in members:
             entry = entries.get(member.key)
