@@ -9,7 +9,6 @@ nothing of another host's writer is touched unless the caller says that it has b
 
 from __future__ import annotations
 
-import fcntl
 import os
 import pickle
 from contextlib import contextmanager, suppress
@@ -18,22 +17,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from weightctl.adapters.dfs.series import Verifying, Writing
+from weightctl.adapters.dfs.writers import Stranger, Writers
 from weightctl.adapters.shared import observing, reading, removing, writing
-from weightctl.adapters.shared.drafts import NO_LOCKS, Draft
+from weightctl.adapters.shared.drafts import Draft
 from weightctl.adapters.shared.files import FILE_FLAGS, folder, read_at, remove_unwritten
 from weightctl.adapters.shared.folders import every_group, group_folder, group_id_of
 from weightctl.adapters.shared.layout import (
     GROUPS,
     PARTIAL,
-    StoredName,
-    encode_text,
     parse_stored,
 )
-from weightctl.adapters.shared.markers import MARKER_FILE, Medium
+from weightctl.adapters.shared.markers import Medium
 from weightctl.adapters.shared.room import Room, medium_free_bytes
 from weightctl.adapters.shared.root import Root
 from weightctl.adapters.shared.translate import PERMANENT_ERRNOS, error_from_os
-from weightctl.controller.core.observation import Members, MemberState, TierObservation
+from weightctl.controller.core.observation import Members, TierObservation
 from weightctl.controller.errors import (
     ConfigError,
     TerminalError,
@@ -50,17 +48,6 @@ if TYPE_CHECKING:
 
 
 S = TypeVar("S")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stranger:
-    """A partial file of another host, as it was seen; it is dead when it stays so."""
-
-    index: int
-    """Of the member in the asked ones."""
-    instance_id: str
-    size_bytes: int
-    changed_ns: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +81,7 @@ class Engine:
     ) -> None:
         self._buffer = buffer
         self._host, self._uuid, self._fresh_id = host, uuid, ""
-        self._still: frozenset[str] = frozenset()
+        self._writers = Writers(host)
         self._path = Path(path)
         medium = Medium(
             self._path,
@@ -109,10 +96,10 @@ class Engine:
             Room(free_bytes=_free_bytes),
             durable=True,
             token=self._token,
-            foreign=self._is_strange,
+            foreign=self._writers.is_strange,
         )
         self._read_only = read_only
-        self._entered = self._lockless = False
+        self._entered = False
         self._series: Writing | Verifying | None = None
 
     def enter(self) -> None:
@@ -121,7 +108,7 @@ class Engine:
             return
         self._find()
         with self._root.medium.opened() as root_fd:
-            self._lockless = _has_no_locks(root_fd)
+            self._writers.look_for_locks(root_fd)
         self._entered = True
 
     def _find(self) -> None:
@@ -163,7 +150,8 @@ class Engine:
             asked = cast("Members", pickle.loads(asked))  # noqa: S301 - from the parent process
         with self._at_work("observing"):
             observation = observing.observe(self._root, asked, detail)
-            return observation, list(self._strangers(asked, observation.states))
+            strangers = self._writers.strangers(self._root, asked, observation.states)
+            return observation, list(strangers)
 
     def inventory(self, group_id: str) -> dict[str, list[InventoryItem]]:
         """What lies in that group, by group id; empty when it has gone."""
@@ -197,7 +185,7 @@ class Engine:
 
     def _size_of(self, entry: os.DirEntry[str]) -> int:
         name = parse_stored(entry.name)
-        if name is not None and not (name.suffix == PARTIAL and self._is_own(name)):
+        if name is not None and not (name.suffix == PARTIAL and self._writers.is_own(name)):
             with suppress(FileNotFoundError):  # removed since the listing
                 return entry.stat(follow_symlinks=False).st_size
         return 0
@@ -216,7 +204,7 @@ class Engine:
 
         `still` as in `begin`.  Raises FencedError.
         """
-        self._still = still
+        self._writers.still = still
         with self._at_work("looking before storing"):
             self._root.admit(fence)
             self._root.forget_listings()
@@ -231,7 +219,7 @@ class Engine:
         have not changed for so long that they may be removed.
         """
         self.let_go()
-        self._fresh_id, self._still = self._host + random, still
+        self._fresh_id, self._writers.still = self._host + random, still
         with self._at_work("beginning a replica"):
             self._root.admit(fence)
             draft = writing.begin(self._root, member)
@@ -313,7 +301,7 @@ class Engine:
 
     def drop(self, batch: Sequence[DropItem], fence: Fence, still: frozenset[str]) -> list[Outcome]:
         """Remove the named instances; `still` as in `begin`."""
-        self._still = still
+        self._writers.still = still
         with self._at_work("dropping"):
             self._root.forget_listings()
             return removing.drop(self._root, batch, fence)
@@ -329,43 +317,6 @@ class Engine:
     def _token(self, _size_bytes: int) -> str:
         """The text that the caller gave for the medium, or else for the next instance."""
         return self._fresh_id if self._entered else self._uuid
-
-    def _is_strange(self, name: StoredName) -> bool:
-        """Whether no lock here can tell if the writer of a partial file lives."""
-        locked = self._is_own(name) and not self._lockless
-        return not locked and name.instance_id not in self._still
-
-    def _is_own(self, name: StoredName) -> bool:
-        return name.instance_id.startswith(self._host)
-
-    def _strangers(self, members: Members, states: bytes) -> Iterator[Stranger]:
-        self._still = frozenset()
-        index = states.find(MemberState.PARTIAL)
-        while index >= 0:
-            yield from self._strange_files(members, index)
-            index = states.find(MemberState.PARTIAL, index + 1)
-
-    def _strange_files(self, members: Members, index: int) -> Iterator[Stranger]:
-        group, text = encode_text(members.group_id), encode_text(members.keys[index])
-        try:
-            with (
-                self._root.medium.opened() as root_fd,
-                group_folder(root_fd, group) as group_fd,
-            ):
-                names = self._root.names(group, group_fd, text)
-                partial = [name for name in names if name.suffix == PARTIAL]
-                if not all(map(self._is_strange, partial)):
-                    return
-                for name in partial:
-                    found = os.stat(str(name), dir_fd=group_fd, follow_symlinks=False)
-                    yield Stranger(
-                        index=index,
-                        instance_id=name.instance_id,
-                        size_bytes=found.st_size,
-                        changed_ns=found.st_mtime_ns,
-                    )
-        except FileNotFoundError:
-            return
 
     def _held(self, kind: type[S]) -> S:
         require(isinstance(self._series, kind), "a step was called without the one before it")
@@ -392,14 +343,3 @@ def _free_bytes(root_fd: int) -> int:
             "see that its servers run; it is asked again by itself",
         )
     return medium_free_bytes(root_fd)
-
-
-def _has_no_locks(root_fd: int) -> bool:
-    fd = os.open(MARKER_FILE, FILE_FLAGS, dir_fd=root_fd)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError as error:
-        return error.errno in NO_LOCKS
-    finally:
-        os.close(fd)
-    return False

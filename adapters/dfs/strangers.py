@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from weightctl.adapters.dfs.engine import Stranger
+    from weightctl.adapters.dfs.writers import Stranger
 
 REMEMBERED_MAX = 10_000
 

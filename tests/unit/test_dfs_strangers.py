@@ -1,7 +1,7 @@
 """When a partial file of another host counts as dead."""
 
-from weightctl.adapters.dfs.engine import Stranger
 from weightctl.adapters.dfs.strangers import REMEMBERED_MAX, Strangers
+from weightctl.adapters.dfs.writers import Stranger
 
 
 def stranger(instance: str, *, index: int = 0, size: int = 1, changed_ns: int = 1) -> Stranger:
