@@ -12,6 +12,7 @@ from itertools import accumulate, compress
 from typing import TYPE_CHECKING
 
 from weightctl.controller.core import aggregate as agg
+from weightctl.controller.core.identity import is_valid_component
 from weightctl.controller.core.masks import Masks
 from weightctl.controller.core.observation import MemberState
 from weightctl.controller.core.plan import (
@@ -90,11 +91,14 @@ class Draft:
         return self.masks.flagged(agg.HOT_PENDING | agg.COLD_PENDING) & among
 
     def progress(self, done: int) -> None:
-        """Members that satisfy the target already, and the last of them in key order."""
+        """Members that satisfy the target already, and the last of them in key order.
+
+        A key that is too long for a cursor leaves it empty: completion never rests on it.
+        """
         flags = done.to_bytes(self.masks.size, "little")
         last = flags.rfind(1)
-        keys = self.situation.members.keys
-        self._processed = (flags.count(1), keys[last] if last >= 0 else "")
+        key = self.situation.members.keys[last] if last >= 0 else ""
+        self._processed = (flags.count(1), key if is_valid_component(key) else "")
 
     def lose(self, mask: int) -> None:
         """Members of which nothing readable is left."""

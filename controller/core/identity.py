@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 U64_MAX = 2**64 - 1
 COMPONENT_BYTES_MAX = 1024
+OBJECT_KEY_BYTES_MAX = 4096
+"""An object's key is a key of the op-log; payload keys are longer than their manifest's key."""
 DEFAULT_TENANT = "default"
 TOKEN_SEPARATOR = "\x1f"
 
@@ -54,10 +56,19 @@ def encode_text(text: object) -> bytes | None:
 
 def is_valid_component(text: object) -> bool:
     """Component rule: text of 1..1024 bytes, none below 0x20, none 0x7F."""
+    return _is_plain_text(text, COMPONENT_BYTES_MAX)
+
+
+def is_valid_object_key(text: object) -> bool:
+    """As a component, of 1..4096 bytes."""
+    return _is_plain_text(text, OBJECT_KEY_BYTES_MAX)
+
+
+def _is_plain_text(text: object, bytes_max: int) -> bool:
     if isinstance(text, str) and text.isascii():
-        return 1 <= len(text) <= COMPONENT_BYTES_MAX and text.isprintable()
+        return 1 <= len(text) <= bytes_max and text.isprintable()
     raw = encode_text(text)
-    return raw is not None and 1 <= len(raw) <= COMPONENT_BYTES_MAX and not _CONTROL.search(raw)
+    return raw is not None and 1 <= len(raw) <= bytes_max and not _CONTROL.search(raw)
 
 
 def is_valid_tenant(text: object) -> bool:

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import xxhash
 
 from weightctl.controller.core.identity import (
+    OBJECT_KEY_BYTES_MAX,
     is_u64,
     is_valid_component,
+    is_valid_object_key,
     is_valid_tenant,
     text_bytes,
 )
@@ -201,8 +203,8 @@ def object_problem(tenant_id: str, group_id: str, row: ObjectRow) -> str | None:
         return "its tenant_id is not valid"
     if group_id and not is_valid_component(group_id):
         return "its group id must be 1 to 1024 bytes without control bytes"
-    if not is_valid_component(_text(row.key)):
-        return "its key must be 1 to 1024 bytes without control bytes"
+    if not is_valid_object_key(_text(row.key)):
+        return f"its key must be 1 to {OBJECT_KEY_BYTES_MAX} bytes without control bytes"
     if not is_u64(row.size_bytes) or row.size_bytes > SIZE_BYTES_MAX:
         return "its size must be an integer from 0 to 2^63-1"
     if type(row.sha256) is not bytes or len(row.sha256) != SHA256_BYTES:

@@ -12,7 +12,11 @@ import pytest
 
 from tests.support.cli import FOUR_TIERS, IDENTITY, INTERRUPTIBLE, PATIENCE_S, WEIGHTCTL, Cli, tree
 from tests.support.models import random_tensors, write_model
-from weightctl.controller.core.identity import manifest_key, parse_identity
+from weightctl.controller.core.identity import (
+    COMPONENT_BYTES_MAX,
+    manifest_key,
+    parse_identity,
+)
 from weightctl.controller.store.lock import DirectoryLock
 from weightctl.controller.weightstore.source import ModelSource
 
@@ -51,6 +55,23 @@ def test_the_whole_life_of_a_revision_without_a_running_controller(cli: Cli) -> 
     assert cli.json("oplog", "verify")["ok"]
     again = cli.run("import", IDENTITY, str(cli.model), code=11)
     assert again.err.startswith("error: CONFLICT: revision prod/model/v1@1 exists\nwhy: ")
+
+
+def test_a_revision_whose_manifest_key_is_as_long_as_may_be_lives_like_any_other(
+    tmp_path: Path,
+) -> None:
+    cli = Cli(tmp_path, extra="[import]\npayload_bytes = 256\n[policy]\npass_members_max = 1")
+    shortest = manifest_key(parse_identity("n/r/v@1"))
+    longest = f"{'n' * (COMPONENT_BYTES_MAX - len(shortest) + 1)}/r/v@1"
+    assert len(manifest_key(parse_identity(longest))) == COMPONENT_BYTES_MAX
+    cli.run("import", longest, str(cli.model))
+    assert cli.json("evict", longest, "--wait")["residency"] == "COLD"
+    cli.run("load", longest, str(cli.folder / "out"))
+    assert cli.json("oplog", "verify")["ok"]
+    assert cli.json("delete", longest, "--wait", "--yes")["availability"] == "DELETED"
+    refused = cli.run("import", f"n{longest}", str(cli.model), code=2)
+    assert "its manifest key is longer than 1024 bytes" in refused.err
+    assert [row["identity"] for row in cli.json("list")["items"]] == [longest]
 
 
 def test_the_verbs_that_only_ask(cli: Cli) -> None:

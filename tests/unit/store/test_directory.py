@@ -105,7 +105,7 @@ async def test_key_of_another_group_is_a_conflict_and_of_another_tenant_is_not(
 INVALID: dict[str, dict[str, object]] = {
     "empty-key": {"key": ""},
     "control-byte": {"key": "a\nb"},
-    "long-key": {"key": "k" * 1025},
+    "long-key": {"key": "k" * 4097},
     "other-group": {"group_id": "weight:other"},
     "negative-size": {"size_bytes": -1},
     "huge-size": {"size_bytes": 2**63},
