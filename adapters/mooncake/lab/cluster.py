@@ -3,7 +3,7 @@
 Layer: a tier; blocking, no part of a running controller.  Everything runs on loopback with free
 ports and short leases, in one folder, and is killed at the end.  A port may be taken between its
 choice and its use, so what cannot be started is started again, on others where it had none before.
-Invariant: no process outlives the `cluster` block.
+Invariant: no process outlives the `cluster` block, or who has entered it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import quote
+
+from weightctl.adapters.mooncake.lab.leash import Leash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -164,6 +166,7 @@ class Host:
             stderr=subprocess.DEVNULL,
             env={**os.environ, **environment},
             text=True,
+            process_group=self._cluster.leash.group,
         )
         if _line(process) != "loaded":
             _end(process)
@@ -209,6 +212,7 @@ class Cluster:
         self.admin = f"127.0.0.1:{self._metrics}"
         self.hosts: list[Host] = []
         self.process: subprocess.Popen[bytes] | None = None
+        self.leash = Leash()
 
     def add_host(self, segment_mib: int, *, offload: bool = True) -> None:
         """Start one more host, with a folder of its own."""
@@ -251,6 +255,7 @@ class Cluster:
                 stdout=log,
                 stderr=log,
                 cwd=self._folder,
+                process_group=self.leash.group,
             )
 
     def _serves_or_ended(self) -> bool:
@@ -320,6 +325,7 @@ class Cluster:
         for host in self.hosts:
             host.close()
         self.stop_master()
+        self.leash.close()
         self.ports.close()
 
 

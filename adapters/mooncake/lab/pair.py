@@ -63,6 +63,7 @@ class Pair(Cluster):
                     ["etcd", *words],  # noqa: S607 - wherever it is installed
                     stdout=log,
                     stderr=log,
+                    process_group=self.leash.group,
                 )
             until("etcd answers or has ended", lambda: self._up(started, endpoint))  # noqa: B023
             if started.poll() is None:
@@ -124,6 +125,7 @@ class Pair(Cluster):
         for process in [*self._masters.values(), *([self._etcd] if self._etcd else [])]:
             process.kill()
             process.wait()
+        self.leash.close()
         self.ports.close()
 
     def health(self) -> dict[str, dict[str, Any]]:
