@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from weightctl.controller.cli import exit_codes
 from weightctl.controller.config import values
-from weightctl.controller.core.records import LIST_LIMIT_DEFAULT
+from weightctl.controller.core.records import LEASE_TTL_MS_MAX, LIST_LIMIT_DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -174,6 +174,9 @@ def _act(grammar: Grammar) -> None:
     bring = grammar.verb("import", "acts:import_", "import safetensors as a new revision")
     _identity(bring)
     _path(bring, "source", about="a .safetensors file, or a folder of them")
+    bring.add_argument(
+        "--dry-run", action="store_true", help="say what it would do and why; nothing is written"
+    )
     adopt = grammar.verb("adopt", "acts:adopt", "take objects that the tiers hold into management")
     _identity(adopt)
     adopt.add_argument(
@@ -318,7 +321,7 @@ def _lease(parser: argparse.ArgumentParser) -> None:
 
 def _ttl(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--ttl", type=_seconds, default=None, metavar="DURATION", help="default: lease.ttl_ms"
+        "--ttl", type=_ttl_s, default=None, metavar="DURATION", help="default: lease.ttl_ms"
     )
 
 
@@ -350,8 +353,12 @@ def _number(word: str) -> int:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def _seconds(word: str) -> float:
+def _seconds(word: str, longest_s: float = 366 * 86_400) -> float:
     try:
-        return values.seconds(0.001, 366 * 86_400)(word)
+        return values.seconds(0.001, longest_s)(word)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _ttl_s(word: str) -> float:
+    return _seconds(word, LEASE_TTL_MS_MAX / 1000)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _DAY_S = 86_400
-_MANY = 2**31
+_ELEMENT_BYTES_MAX = 8
+"""An object of an import holds one element at least."""
 _POLICY = Policy()
 _GATE = CapabilityGate()
 
@@ -107,7 +108,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     _setting(
         "policy.pass_bytes_max",
-        values.size,
+        values.size(1),
         _POLICY.pass_bytes_max,
         "bytes that one pass over a revision moves",
     ),
@@ -138,7 +139,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     _setting(
         "import.payload_bytes",
-        values.size,
+        values.size(_ELEMENT_BYTES_MAX),
         64 * 1024**2,
         "largest object of an import; resuming one needs the same value",
     ),
@@ -244,8 +245,8 @@ SETTINGS: tuple[Setting, ...] = (
 
 TIER_LIMITS: tuple[Setting, ...] = (
     _setting("concurrency", values.integer(1, 1024), 4, "batches at the same time"),
-    _setting("bytes_in_flight", values.size, 1024**3, "bytes of all batches under way"),
-    _setting("bandwidth_bytes_per_s", values.size, None, "none: as fast as the tier is"),
+    _setting("bytes_in_flight", values.size(1), 1024**3, "bytes of all batches under way"),
+    _setting("bandwidth_bytes_per_s", values.size(1), None, "none: as fast as the tier is"),
 )
 """What `[tier.limits]` after a `[[tier]]` may hold; charged at both ends of a copy."""
 

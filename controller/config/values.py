@@ -80,18 +80,25 @@ def share(value: object) -> float:
     raise ValueError("it must be a number from 0 to 1")
 
 
-def size(value: object) -> int:
-    """Bytes: a whole number, or text such as 512MiB, 4GiB, 1.5TB."""
-    size_bytes: float = -1
-    if type(value) is int:
-        size_bytes = value
-    elif isinstance(value, str) and (match := _SIZE.fullmatch(value)):
-        prefix = (match[2] or "").lower()
-        base = 1024 if prefix.endswith("i") else 1000
-        size_bytes = float(match[1]) * base ** ("kmgtp".index(prefix[0]) + 1 if prefix else 0)
-    if not 0 <= size_bytes <= SIZE_BYTES_MAX:
-        raise ValueError("it must be a size such as 1048576, 512MiB or 4GiB, less than 8 EiB")
-    return int(size_bytes)
+def size(low: int) -> Callable[[object], int]:
+    """Bytes from `low` on: a whole number, or text such as 512MiB, 4GiB, 1.5TB."""
+
+    def parse(value: object) -> int:
+        size_bytes: float = -1
+        if type(value) is int:
+            size_bytes = value
+        elif isinstance(value, str) and (match := _SIZE.fullmatch(value)):
+            prefix = (match[2] or "").lower()
+            base = 1024 if prefix.endswith("i") else 1000
+            size_bytes = float(match[1]) * base ** ("kmgtp".index(prefix[0]) + 1 if prefix else 0)
+        if not low <= size_bytes <= SIZE_BYTES_MAX:
+            raise ValueError(
+                "it must be a size such as 1048576, 512MiB or 4GiB,"
+                f" at least {low} and less than 8 EiB"
+            )
+        return int(size_bytes)
+
+    return parse
 
 
 def seconds(low: float, high: float) -> Callable[[object], float]:
@@ -162,5 +169,5 @@ def _duration_ms(value: object, unit: str, low: float, high: float) -> float:
         raise ValueError("it must be a duration such as 90s, 15m or 2h")
     duration_ms = float(match[1]) * _UNITS_MS[match[2] or unit]
     if not low * _UNITS_MS[unit] <= duration_ms <= high * _UNITS_MS[unit]:
-        raise ValueError(f"it must be from {low:g}{unit} to {high:g}{unit}")
+        raise ValueError(f"it must be from {low:.15g}{unit} to {high:.15g}{unit}")
     return duration_ms

@@ -14,6 +14,7 @@ from weightctl.controller.core.policy import Policy, Window
 from weightctl.controller.errors import ConfigError
 from weightctl.controller.runtime.admission import TierLimits
 from weightctl.controller.runtime.settings import RuntimeSettings
+from weightctl.controller.weightstore.layout import PAYLOAD_BYTES_MIN
 from weightctl.controller.weightstore.options import WeightStoreOptions
 from weightctl.controller.wiring import runtime_settings
 
@@ -124,6 +125,9 @@ def test_a_tier_may_have_limits(tmp_path: Path) -> None:
         configured(tmp_path, f"{head}concurency = 3")
     with pytest.raises(ConfigError, match="whole number"):
         configured(tmp_path, f"{head}concurrency = 0")
+    for limit in ("bytes_in_flight", "bandwidth_bytes_per_s"):
+        with pytest.raises(ConfigError, match="at least 1 "):  # with 0 nothing would ever move
+            configured(tmp_path, f"{head}{limit} = 0")
 
 
 @pytest.mark.parametrize(
@@ -178,6 +182,9 @@ def test_variables_of_a_kubernetes_service_of_that_name_are_not_ours(tmp_path: P
         ("policy.evidence_max_age_s", "31d", "from 1s to"),
         ("policy.pass_bytes_max", "-1", "size"),
         ("policy.pass_bytes_max", "4 bananas", "size"),
+        ("policy.pass_bytes_max", "0", "at least 1 "),
+        ("import.payload_bytes", str(PAYLOAD_BYTES_MIN - 1), f"at least {PAYLOAD_BYTES_MIN} "),
+        ("lease.ttl_ms", "86400001", "from 1ms to 86400000ms"),
         ("policy.windows", "25:00-26:00", "from 00:00 to 23:59"),
         ("policy.windows", "10:00-10:00", "begins when it ends"),
         ("policy.tier_preference", "a,a", "twice"),
@@ -200,6 +207,9 @@ def test_a_value_that_makes_no_sense_is_refused_with_what_would(
         ("policy.pass_bytes_max", "4GiB", 4 * 1024**3),
         ("policy.pass_bytes_max", "1.5TB", 1_500_000_000_000),
         ("policy.pass_bytes_max", "17", 17),
+        ("policy.pass_bytes_max", "1", 1),
+        ("import.payload_bytes", str(PAYLOAD_BYTES_MIN), PAYLOAD_BYTES_MIN),
+        ("lease.ttl_ms", "86400000", 86_400_000),
         ("policy.evidence_max_age_s", "2h", 7200.0),
         ("policy.settle_s", "1.5", 1.5),
         ("lease.ttl_ms", "90s", 90_000),
