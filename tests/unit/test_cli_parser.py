@@ -159,5 +159,5 @@ def test_every_kind_of_document_has_a_schema(capsys: pytest.CaptureFixture[str])
     assert main(["schema", "Plan"]) == 0
     schema = json.loads(capsys.readouterr().out)
     assert schema == TypeAdapter(documents.Plan).json_schema()
-    assert main(["schema", "Plane"]) == exit_codes.ExitCode.NOT_FOUND
+    assert main(["schema", "Plane"]) == exit_codes.ExitCode.USAGE
     assert "Plan" in capsys.readouterr().err

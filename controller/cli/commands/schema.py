@@ -10,7 +10,7 @@ import shtab
 
 from weightctl.controller.cli.exit_codes import ExitCode
 from weightctl.controller.cli.parser import Grammar
-from weightctl.controller.core.refusals import not_found
+from weightctl.controller.core.refusals import invalid
 
 if TYPE_CHECKING:
     import argparse
@@ -34,7 +34,11 @@ def schema(args: argparse.Namespace, console: Console) -> int:
         return ExitCode.OK
     if args.document not in KINDS:
         near = difflib.get_close_matches(args.document, list(KINDS), n=1, cutoff=0.0)
-        raise not_found(f"document kind {args.document}", f"the nearest known is {near[0]}")
+        raise invalid(
+            f"document kind {args.document!r}",
+            f"no document is of that kind; the nearest known is {near[0]}",
+            "`weightctl schema` prints those of all kinds",
+        )
     console.text(json.dumps(TypeAdapter(KINDS[args.document]).json_schema(), indent=2))
     return ExitCode.OK
 
