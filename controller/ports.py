@@ -262,6 +262,16 @@ class Remarking(Protocol):
         """
 
 
+class Choosing(Protocol):
+    """What a tier may have beside the port, where it cannot keep every object; for imports."""
+
+    def unfit(self, member: Member) -> str:
+        """Why it could never keep a replica of the member; empty when it could.
+
+        Told from the key and the size, without asking the medium.
+        """
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MediumReport:
     """How a tier's medium does."""

@@ -356,9 +356,14 @@ async def survey(config: Config, verb: str, params: Mapping[str, Any]) -> doc.Do
         holder = _recorded_holder(config.state_dir)
         async with open_tiers(config, holder=holder, read_only=True) as tiers:
             return await tier_list(tiers)
-    if verb == "adopt" and not (Path(config.state_dir) / DATABASE_NAME).exists():
-        async with open_tiers(config, holder="", read_only=True) as tiers:
-            return await surveys.adoptable(tiers, SystemClock(), params)
+    options = WeightStoreOptions(**config.section("import"))
+    if verb in {"adopt", "import"} and not (Path(config.state_dir) / DATABASE_NAME).exists():
+        # What is adopted may be another store's until it is claimed; what is imported may not.
+        holder = "" if verb == "adopt" else _recorded_holder(config.state_dir)
+        async with open_tiers(config, holder=holder, read_only=True) as tiers:
+            if verb == "adopt":
+                return await surveys.adoptable(tiers, SystemClock(), params)
+            return await surveys.importable(tiers, options, SystemClock(), params)
     attended = bool(holder_of(Path(config.state_dir)))
     with read_state(config.state_dir) as stored:
         if stored.problem:
@@ -370,6 +375,7 @@ async def survey(config: Config, verb: str, params: Mapping[str, Any]) -> doc.Do
                 policy=config.policy(),
                 clock=SystemClock(),
                 attended=attended,
+                import_options=options,
             )
             return await surveys.survey(planning, verb, params)
 

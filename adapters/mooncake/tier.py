@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self
 from anyio import to_thread
 
 from weightctl.adapters.mooncake.client.transfers import Reader
+from weightctl.adapters.mooncake.keys import problem_of
 from weightctl.adapters.mooncake.master.replicas import (
     KINDS,
     MEMORY,
@@ -114,6 +115,14 @@ class MooncakeTier:
         return await self._connection.report()
 
     # --- seeing ---
+
+    def unfit(self, member: Member) -> str:
+        """As ports.Choosing: by its key and size, and by the files of the hosts."""
+        problem = problem_of(member.key, member.size_bytes)
+        other = self._connection.book.shares_file(member.key)
+        if other and not problem:
+            problem = f"on a host's disk it could share a file with {other!r}"
+        return problem
 
     def remark(self) -> str:
         """As ports.Remarking: that looking kept nothing alive; for the whole connection."""

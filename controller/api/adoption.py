@@ -199,17 +199,7 @@ def document(report: AdoptReport, seconds: float, *, dry: bool) -> doc.Adoption:
         "residency": None if record is None else record.residency.name,
         "seconds": seconds,
         "held": [{"name": name, "objects": shown} for name, shown in report.held.items()],
-        "obstacles": [
-            {
-                "key": obstacle.key,
-                "tier": obstacle.tier,
-                "reason": obstacle.error.reason,
-                "what": obstacle.error.what,
-                "why": obstacle.error.why,
-                "todo": obstacle.error.todo,
-            }
-            for obstacle in report.obstacles
-        ],
+        "obstacles": [views.obstacle(one.key, one.tier, one.error) for one in report.obstacles],
         "remarks": [] if known else _remarks(report, dry=dry),
     }
 

@@ -51,6 +51,7 @@ class App:
             policy=self.policy,
             clock=self.clock,
             running=self.controller,
+            import_options=self.weights.options,
         )
 
 

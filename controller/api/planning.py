@@ -6,7 +6,7 @@ and from a state directory that nobody holds, with tiers that were opened for re
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import anyio
@@ -21,6 +21,7 @@ from weightctl.controller.errors import ErrorCode, WeightctlError, WeightError
 from weightctl.controller.runtime.border import complaint_of, remark_of
 from weightctl.controller.runtime.conditions import ConditionType
 from weightctl.controller.runtime.survey import Question, observe_and_plan
+from weightctl.controller.weightstore.options import WeightStoreOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -77,6 +78,8 @@ class Planning:
     """A running loop knows more: what was read back lately, and which tiers have settled."""
     attended: bool = True
     """Some process carries out what is recorded."""
+    import_options: WeightStoreOptions = field(default_factory=WeightStoreOptions)
+    """How an import would cut and hash a source."""
 
     async def members(self, record: RevisionMetadata) -> Members:
         """The revision's members as the directory lists them."""

@@ -70,6 +70,7 @@ class Import(One):
     """`import`; `source` is an absolute path."""
 
     source: str
+    dry_run: bool = False
 
 
 class Adopt(One):

@@ -10,7 +10,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from weightctl.controller.api import explain as explaining
-from weightctl.controller.api import requests, views
+from weightctl.controller.api import importing, requests, views
 from weightctl.controller.api.adoption import look_to_adopt, look_without_state
 from weightctl.controller.api.orphans import orphan_list
 from weightctl.controller.api.planning import TIER_DEADLINE_S, tier_list
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from weightctl.controller.core.observation import Member, Members
     from weightctl.controller.ports import Clock, Tier
     from weightctl.controller.store.reading import StoredState
+    from weightctl.controller.weightstore.options import WeightStoreOptions
 
 
 class StoredRecords:
@@ -74,6 +75,14 @@ async def adoptable(tiers: Sequence[Tier], clock: Clock, params: Mapping[str, An
     return await look_without_state(tiers, clock, asked)
 
 
+async def importable(
+    tiers: Sequence[Tier], options: WeightStoreOptions, clock: Clock, params: Mapping[str, Any]
+) -> doc.Document:
+    """The dry run of `import` where no state directory is yet.  Raises what it meets."""
+    asked: requests.Import = requests.check("import", params)
+    return await importing.look_without_state(tiers, options, clock, asked)
+
+
 async def survey(planning: Planning, verb: str, params: Mapping[str, Any]) -> doc.Document:
     """Do a verb of which nothing may be written.  Raises INVALID_ARGUMENT and what it meets."""
     asked = requests.check(verb, params)
@@ -89,6 +98,8 @@ async def survey(planning: Planning, verb: str, params: Mapping[str, Any]) -> do
         return await tensors(planning, asked)
     if verb == "adopt":
         return await look_to_adopt(planning, asked)
+    if verb == "import":
+        return await importing.look_to_import(planning, asked)
     return await dry_run(planning, verb, asked)
 
 

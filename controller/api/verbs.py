@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 async def handle(app: App, verb: str, params: Mapping[str, Any], emit: Emit) -> doc.Document:
     """Carry out one verb.  Raises WeightctlError; INVALID_ARGUMENT for an unknown verb or field."""
     asked = requests.check(verb, params)
-    if verb in _SURVEYS or (isinstance(asked, requests.Change | requests.Adopt) and asked.dry_run):
+    if verb in _SURVEYS or getattr(asked, "dry_run", False):
         return await surveys.survey(app.planning(), verb, params)
     try:
         return cast("doc.Document", await _HANDLERS[verb](app, asked, emit))

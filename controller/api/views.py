@@ -141,6 +141,19 @@ def keys(identity: Identity) -> doc.Keys:
     }
 
 
+def obstacle(key: str, tier: str, refused: WeightctlError) -> doc.Obstacle:
+    """What is in the way of a verb, as the error that it would be refused with."""
+    return {
+        "key": key,
+        "tier": tier,
+        "code": _code(refused),
+        "reason": refused.reason,
+        "what": refused.what,
+        "why": refused.why,
+        "todo": refused.todo,
+    }
+
+
 def plan(
     identity: Identity,
     purpose: str,

@@ -26,6 +26,7 @@ _NAMING = (
     *("payloadGroupId", "tier", "kind"),
 )
 """Fields that name a thing; the first that it has counts."""
+_MEMBERS_SHOWN = 20
 _IDENTITY_PARTS = ("tenantId", "namespace", "resourceId", "revision", "weightGeneration")
 
 
@@ -37,6 +38,8 @@ def table(document: Row, *, color: bool = False) -> str:
         return f"{text}\nmore: --page-token '{_visible(more)}'" if more else text
     if document["kind"] == "Plan":
         return _plan(document, color=color)
+    if document["kind"] == "ImportPlan":
+        return _import_plan(document, color=color)
     return "\n".join(_fields(document, color=color))
 
 
@@ -292,6 +295,18 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
         ("NEXT", _of("todo")),
     ),
     "room": (("TIER", _of("name")), ("NEEDED", _size("neededBytes")), ("FREE", _size("freeBytes"))),
+    "import tiers": (
+        ("TIER", _of("name")),
+        ("WRITTEN", _of("chosen")),
+        ("NEEDED", _size("neededBytes")),
+        ("FREE", _size("freeBytes")),
+        ("WHY", _of("why")),
+    ),
+    "import members": (
+        ("KEY", _of("key")),
+        ("TYPE", _of("dataType")),
+        ("SIZE", _size("sizeBytes")),
+    ),
     "checks": (
         ("CHECK", _of("name")),
         ("RESULT", lambda row: "ok" if row["ok"] else "FAILED"),
@@ -328,4 +343,34 @@ def _plan(plan: Row, *, color: bool) -> str:
             )
     lines.extend(f"  warning: {warning}" for warning in plan["warnings"])
     lines.extend(f"  {_visible(remark)}" for remark in plan["remarks"])
+    return "\n".join(lines)
+
+
+def _import_plan(plan: Row, *, color: bool) -> str:
+    objects = len(plan["members"])
+    facts = [
+        f"{plan['tensors']} tensors in {objects} objects",
+        f"{size_text(plan['logicalBytes'])} and a manifest of {size_text(plan['manifestBytes'])}",
+    ]
+    if plan["availability"]:
+        facts.append(f"now {plan['availability']}, generation {plan['metadataGeneration']}")
+    verdict = _painted(plan["verdict"]) if color else plan["verdict"]
+    lines = [f"{plan['identity']}: import: {verdict} ({'; '.join(facts)})"]
+    for obstacle in plan["obstacles"]:
+        reason = obstacle["code"] or obstacle["reason"]
+        lines.append(f"  in the way: {reason}: {_visible(obstacle['what'])}")
+        lines.append(f"    why: {_visible(obstacle['why'])}")
+        lines.append(f"    next: {_visible(obstacle['todo'])}")
+    shown = plan["members"][:_MEMBERS_SHOWN]
+    for rows, columns in (
+        (plan["steps"], "steps"),
+        (plan["tiers"], "import tiers"),
+        (shown, "import members"),
+    ):
+        if rows:
+            lines += [f"  {row}" for row in grid(rows, _COLUMNS[columns], color=color).split("\n")]
+    if objects > len(shown):
+        lines.append(f"  and {objects - len(shown)} more; -o json has all of them")
+    lines.append(f"  group {plan['payloadGroupId']}")
+    lines += [f"  {_visible(remark)}" for remark in plan["remarks"]]
     return "\n".join(lines)

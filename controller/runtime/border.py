@@ -193,6 +193,15 @@ class BorderedTier(ForwardingTier):
             self._guest.complain("remark", shown(error))
             return ""
 
+    def unfit(self, member: Member) -> str:
+        """As `ports.Choosing`; empty for a plugin that does not choose."""
+        try:
+            ask = super().unfit
+            return shown(self._guest.asked("unfit", lambda: ask(member)))
+        except Exception as error:  # noqa: BLE001 - foreign code
+            self._guest.complain("unfit", shown(error))
+            return ""
+
     @property
     def numbers(self) -> Sequence[str]:
         """As `ports.Reporting`; empty for a plugin that reports nothing."""

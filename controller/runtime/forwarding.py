@@ -141,6 +141,11 @@ class ForwardingTier:
         remark = getattr(self._inner, "remark", None)
         return str(remark()) if callable(remark) else ""
 
+    def unfit(self, member: Member) -> str:
+        """As `ports.Choosing`; empty where the wrapped tier does not choose."""
+        unfit = getattr(self._inner, "unfit", None)
+        return str(unfit(member)) if callable(unfit) else ""
+
     @property
     def numbers(self) -> Sequence[str]:
         """As `ports.Reporting`; empty where the wrapped tier reports nothing."""

@@ -16,6 +16,7 @@ from weightctl.controller.errors import (
     NothingReadableError,
     ReconcileError,
     UnknownOutcomeError,
+    WeightctlError,
 )
 from weightctl.controller.ports import NOT_SET_UP, Busy, Corrupt, Retry, Unknown
 from weightctl.controller.weightstore.candidate import UNKNOWN_DIGEST
@@ -34,11 +35,13 @@ _AGAIN = "nothing was changed; look again when it has ended"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Obstacle:
-    """Why a candidate cannot be adopted: one object in one tier, or (no key) a whole tier."""
+    """Why a candidate cannot be adopted, or a source imported: one object in one tier, or (no key)
+    a whole tier, or (no tier either) the whole of it.
+    """
 
     key: str
     tier: str
-    error: ReconcileError
+    error: WeightctlError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

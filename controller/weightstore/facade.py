@@ -18,6 +18,7 @@ from weightctl.controller.core.refusals import unavailable
 from weightctl.controller.errors import ErrorCode, WeightError
 from weightctl.controller.weightstore.adopting import Adoption, AdoptReport
 from weightctl.controller.weightstore.candidate import candidate
+from weightctl.controller.weightstore.drafting import require_text
 from weightctl.controller.weightstore.load import Loader, LoadRequest
 from weightctl.controller.weightstore.options import WeightStoreOptions
 from weightctl.controller.weightstore.put import Import, PutReport
@@ -59,7 +60,7 @@ class WeightStore:
         self._tiers = tuple(tiers)
         self._clock = clock
         self._entropy = entropy
-        self._options = options or WeightStoreOptions()
+        self.options = options or WeightStoreOptions()
         self._limits = limits or {}
 
     async def put(
@@ -80,13 +81,13 @@ class WeightStore:
         INVALID_ARGUMENT for an identity, CONFLICT for other content under it; CapacityError;
         ConfigError for tiers; other ReconcileErrors when a tier does not do its part.
         """
-        _require_text(identity)
+        require_text(identity)
         async with opened(source) as model:
             importer = Import(
                 self._store,
                 self._tiers,
                 clock=self._clock,
-                options=self._options,
+                options=self.options,
                 limits=self._limits,
                 progress=progress,
             )
@@ -116,7 +117,7 @@ class WeightStore:
             self._store,
             self._tiers,
             clock=self._clock,
-            options=self._options,
+            options=self.options,
             limits=self._limits,
             progress=progress,
         )
@@ -162,7 +163,7 @@ class WeightStore:
             store=self._store,
             tiers=self._tiers,
             clock=self._clock,
-            options=self._options,
+            options=self.options,
             limits=self._limits,
         )
         return await loader.run(record, request)
@@ -199,21 +200,3 @@ def _not_wanted(item: object, why: str) -> WeightError:
         why,
         'name the tensors, as in load(identity, ["embed", TensorSlice(...)])',
     )
-
-
-def _require_text(identity: Identity) -> None:
-    """A manifest is UTF-8, so it can only name an identity that is."""
-    problem = identity.problem()
-    if problem is None:
-        try:
-            for text in (identity.namespace, identity.resource_id, identity.revision):
-                text.encode()
-        except UnicodeEncodeError:
-            problem = "its text is not valid UTF-8, which a manifest cannot hold"
-    if problem is not None:
-        raise WeightError(
-            ErrorCode.INVALID_ARGUMENT,
-            f"nothing can be imported as {identity}",
-            problem,
-            "choose another identity",
-        )

@@ -7,18 +7,52 @@ cannot say how much room it has is not chosen.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from weightctl.controller.errors import CapacityError, ConfigError, ReconcileError, TransientError
+import anyio
+
+from weightctl.controller.errors import (
+    CapacityError,
+    ConfigError,
+    ReconcileError,
+    TerminalError,
+    TransientError,
+)
 from weightctl.controller.weightstore.primitives import complete_mask, observe
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from weightctl.controller.core.observation import Members
+    from weightctl.controller.core.observation import Member, Members, TierObservation
     from weightctl.controller.core.tiers import TierProfile
     from weightctl.controller.ports import Tier
     from weightctl.controller.weightstore.options import WeightStoreOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What one tier says to an import: what is missing there and the room, or why it takes none."""
+
+    tier: Tier
+    needed_bytes: int = 0
+    free_bytes: int = 0
+    seen: TierObservation | None = None
+    error: ReconcileError | None = None
+    """Why it cannot be used; the sizes are not known then."""
+
+    @property
+    def takes(self) -> bool:
+        """Whether there is room for what is missing."""
+        return self.error is None and self.needed_bytes <= self.free_bytes
+
+    @property
+    def refusal(self) -> str:
+        """Why it does not take the members, for people."""
+        name = self.tier.profile.name
+        if self.error is not None:
+            return f"{name}: {self.error.what}: {self.error.why}"
+        return f"{name}: needs {self.needed_bytes} bytes, {self.free_bytes} are free"
 
 
 async def choose(
@@ -34,17 +68,13 @@ async def choose(
     """
     if names is not None:
         return [await _named(tiers, name, members, options) for name in dict.fromkeys(names)]
-    hot, cold = _by_default(tiers)
-    return [
-        await _with_room(hot, "hot", members, options),
-        await _with_room(cold, "persistent cold", members, options),
-    ]
+    return [await _with_room(found, kind, members, options) for kind, found in by_default(tiers)]
 
 
 def check(tiers: Sequence[Tier], names: Sequence[str] | None) -> None:
     """Refuse what no tier can ever take, before anything is read.  Raises ConfigError."""
     if names is None:
-        for found, kind in zip(_by_default(tiers), ("hot", "persistent cold"), strict=True):
+        for kind, found in by_default(tiers):
             if not found:
                 raise _no_tier(tiers, kind)
         return
@@ -57,11 +87,27 @@ def check(tiers: Sequence[Tier], names: Sequence[str] | None) -> None:
             )
 
 
-def _by_default(tiers: Sequence[Tier]) -> tuple[list[Tier], list[Tier]]:
-    """Hot and persistent cold tiers in which something can be stored."""
+def check_fit(tiers: Sequence[Tier], names: Sequence[str] | None, members: Members) -> None:
+    """Refuse members that no tier of a kind could ever keep, before anything is recorded.
+
+    Raises TerminalError; for named tiers as soon as one of them could not.
+    """
+    kinds = by_default(tiers)
+    if names is not None:
+        named = [tier for tier in tiers if tier.profile.name in names]
+        kinds = tuple((repr(tier.profile.name), [tier]) for tier in named)
+    for _, found in kinds:
+        problems = [unfit(tier, members) for tier in found]
+        for problem in problems[:1]:
+            if problem is not None and all(problems):
+                raise problem
+
+
+def by_default(tiers: Sequence[Tier]) -> tuple[tuple[str, list[Tier]], ...]:
+    """Hot and persistent cold tiers in which something can be stored, in order of preference."""
     takers = [tier for tier in tiers if not tier.profile.capabilities.observe_only]
     hot = [tier for tier in takers if tier.profile.hot]
-    return hot, [tier for tier in takers if _persistent(tier.profile)]
+    return ("hot", hot), ("persistent cold", [one for one in takers if _persistent(one.profile)])
 
 
 def _no_tier(tiers: Sequence[Tier], kind: str) -> ConfigError:
@@ -97,39 +143,78 @@ async def _named(
 async def _with_room(
     candidates: Sequence[Tier], kind: str, members: Members, options: WeightStoreOptions
 ) -> Tier:
-    reasons: list[str] = []
-    unusable: list[ReconcileError] = []
-    most_needed = most_free = 0
+    asked: list[Standing] = []
     for tier in candidates:
-        try:
-            free_bytes = (await tier.capacity()).free_bytes
-        except ReconcileError as error:
-            reasons.append(f"{tier.profile.name}: {error.what}: {error.why}")
-            unusable.append(error)
-            continue
-        needed = await _missing_bytes(tier, members, options)
-        if needed <= free_bytes:
+        found = await standing(tier, members, options)
+        if found.takes:
             return tier
-        most_needed, most_free = max(most_needed, needed), max(most_free, free_bytes)
-        reasons.append(f"{tier.profile.name}: needs {needed} bytes, {free_bytes} are free")
-    if len(unusable) == len(candidates):
-        raise TransientError(
-            f"group {members.group_id} cannot be placed: no {kind} tier can be used",
-            "; ".join(reasons),
-            "; ".join(dict.fromkeys(error.todo for error in unusable if error.todo)),
+        asked.append(found)
+    raise no_place(asked, kind, members.group_id)
+
+
+async def standing(
+    tier: Tier, members: Members, options: WeightStoreOptions, *, detail: Sequence[int] = ()
+) -> Standing:
+    """What a tier says to an import of these members; `detail` as of `Tier.observe`."""
+    problem = unfit(tier, members)
+    if problem is not None:
+        return Standing(tier=tier, error=problem)
+    try:
+        with anyio.fail_after(options.observe_deadline_s):
+            free_bytes = (await tier.capacity()).free_bytes
+    except TimeoutError:
+        silent = TransientError(
+            f"capacity of tier {tier.profile.name}",
+            f"no answer within {options.observe_deadline_s:g} s",
+            "see what `weightctl doctor` says of it",
         )
-    raise CapacityError(
-        most_needed,
-        most_free,
-        f"group {members.group_id} does not fit into any {kind} tier",
+        return Standing(tier=tier, error=silent)
+    except ReconcileError as error:
+        return Standing(tier=tier, error=error)
+    seen = await observe(tier, members, options.observe_deadline_s, detail=detail)
+    return Standing(
+        tier=tier, needed_bytes=_missing_bytes(seen, members), free_bytes=free_bytes, seen=seen
+    )
+
+
+def no_place(asked: Sequence[Standing], kind: str, group_id: str) -> ReconcileError:
+    """Why none of the tiers that were asked takes the members."""
+    reasons = [found.refusal for found in asked]
+    errors = [found.error for found in asked if found.error is not None]
+    if len(errors) == len(asked):
+        lasts = all(isinstance(error, TerminalError) for error in errors)
+        return (TerminalError if lasts else TransientError)(
+            f"group {group_id} cannot be placed: no {kind} tier can be used",
+            "; ".join(reasons),
+            "; ".join(dict.fromkeys(error.todo for error in errors if error.todo)),
+        )
+    return CapacityError(
+        max(found.needed_bytes for found in asked),
+        max(found.free_bytes for found in asked),
+        f"group {group_id} does not fit into any {kind} tier",
         "; ".join(reasons),
         "evict or delete something, or name other tiers; the import can be resumed",
     )
 
 
-async def _missing_bytes(tier: Tier, members: Members, options: WeightStoreOptions) -> int:
+def unfit(tier: Tier, members: Members) -> TerminalError | None:
+    """Why a tier could never keep one of the members (`ports.Choosing`); None when it could."""
+    ask: Callable[[Member], str] | None = getattr(tier, "unfit", None)
+    if ask is None:
+        return None
+    for index in range(len(members)):
+        why = ask(members.member(index))
+        if why:
+            return TerminalError(
+                f"object {members.keys[index]} cannot be kept in tier {tier.profile.name}",
+                why,
+                "choose another identity, or name other tiers",
+            )
+    return None
+
+
+def _missing_bytes(seen: TierObservation, members: Members) -> int:
     """Bytes that are not there yet; what an interrupted import left counts as there."""
-    seen = await observe(tier, members, options.observe_deadline_s)
     there = complete_mask(seen.states)
     return sum(
         size for size, complete in zip(members.sizes_bytes, there, strict=True) if not complete

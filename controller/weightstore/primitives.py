@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -27,6 +27,7 @@ from weightctl.controller.errors import (
     IntegrityError,
     TerminalError,
     UnknownOutcomeError,
+    WeightctlError,
     WeightError,
 )
 from weightctl.controller.ports import (
@@ -159,7 +160,7 @@ def _unfinished(
             case Busy() | Retry() | Unknown():
                 again.append((member, outcome))
             case _:
-                _refuse(tier, member, outcome)
+                raise refusal(tier, member, outcome)
     return again
 
 
@@ -231,11 +232,12 @@ def _said(outcome: Outcome) -> str:
     return type(outcome).__name__ + (f": {detail}" if detail else "")
 
 
-def _refuse(tier: Tier, member: Member, outcome: Outcome) -> NoReturn:
+def refusal(tier: Tier, member: Member, outcome: Outcome) -> WeightctlError:
+    """What an outcome that cannot pass means for an import."""
     what = f"object {member.key} could not be written to tier {tier.profile.name}"
     match outcome:
         case NoCapacity(needed_bytes=needed, free_bytes=free, detail=detail):
-            raise CapacityError(
+            return CapacityError(
                 needed,
                 free,
                 what,
@@ -243,19 +245,19 @@ def _refuse(tier: Tier, member: Member, outcome: Outcome) -> NoReturn:
                 "evict or delete something there, then run the same command again: it resumes",
             )
         case Corrupt(expected=expected, got=got):
-            raise IntegrityError(
+            return IntegrityError(
                 what,
                 f"its bytes have SHA-256 {got.hex()}, expected {expected.hex()}",
                 "check the source and the medium, then import again",
             )
         case Fenced(detail=detail):
-            raise FencedError(
+            return FencedError(
                 what,
                 detail or "a newer holder has written to the tier",
                 "let the newer holder do it; nothing was changed here",
             )
         case Conflict(detail=detail):
-            raise WeightError(
+            return WeightError(
                 ErrorCode.CONFLICT,
                 what,
                 detail,
@@ -263,4 +265,4 @@ def _refuse(tier: Tier, member: Member, outcome: Outcome) -> NoReturn:
             )
         case other:
             detail = getattr(other, "detail", "")
-            raise TerminalError(what, detail, "mend the tier, then run the same command again")
+            return TerminalError(what, detail, "mend the tier, then run the same command again")

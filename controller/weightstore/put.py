@@ -20,19 +20,18 @@ from weightctl.controller.core.records import (
     RevisionMetadata,
 )
 from weightctl.controller.errors import (
-    ErrorCode,
     FencedError,
     ReconcileError,
     UnknownOutcomeError,
-    WeightError,
 )
 from weightctl.controller.ports import Fence
 from weightctl.controller.weightstore import readers
 from weightctl.controller.weightstore.digests import digest_payloads
-from weightctl.controller.weightstore.layout import created_at, plan_layout
+from weightctl.controller.weightstore.drafting import check_same, draft
+from weightctl.controller.weightstore.layout import created_at
 from weightctl.controller.weightstore.options import Meter
 from weightctl.controller.weightstore.parallel import for_each
-from weightctl.controller.weightstore.placement import check, choose
+from weightctl.controller.weightstore.placement import choose
 from weightctl.controller.weightstore.primitives import (
     Hands,
     as_members,
@@ -42,7 +41,7 @@ from weightctl.controller.weightstore.primitives import (
     store_all,
     verify_all,
 )
-from weightctl.controller.weightstore.upload import Upload, checked_draft
+from weightctl.controller.weightstore.upload import Upload
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -93,12 +92,8 @@ class Import:
         self, identity: Identity, source: ModelSource, names: Sequence[str] | None
     ) -> PutReport:
         """Bring the source in as `identity`.  See `WeightStore.put` for errors."""
-        check(self._tiers, names)
-        headers = [file.header for file in source.files]
-        layout = await to_thread.run_sync(
-            plan_layout, identity, headers, self._options.payload_bytes
-        )
-        draft = await to_thread.run_sync(checked_draft, identity, layout, source.path)
+        drafted = await draft(identity, source, self._tiers, names, self._options)
+        layout = drafted.layout
         meter = Meter(self._progress, "hash", layout.logical_bytes)
         digests = await digest_payloads(source, layout.payloads, self._options.workers, meter.add)
         await to_thread.run_sync(source.check_unchanged)
@@ -107,10 +102,10 @@ class Import:
             expected_payload_count=len(layout.payloads),
             expected_logical_bytes=layout.logical_bytes,
         )
-        manifest = replace(draft, created_at=created_at(record.created_at_ms))
+        manifest = replace(drafted.manifest, created_at=created_at(record.created_at_ms))
         upload = await to_thread.run_sync(Upload, record, layout, digests, manifest)
         if record.availability is Availability.READY:
-            await self._check_same(record, upload)
+            check_same(record, await self._store.directory.members(upload.group_id), upload)
             return _report(record, layout, 0, ())
         await self._store.directory.register(identity, upload.members)
         targets = await choose(
@@ -242,23 +237,6 @@ class Import:
                 )
             readable |= int.from_bytes(complete, "little")
         return GroupSnapshot(members=members, readable=readable.to_bytes(len(members), "little"))
-
-    async def _check_same(self, record: RevisionMetadata, upload: Upload) -> None:
-        """A READY revision may be put again only with the content it has."""
-        held = await self._store.directory.members(upload.group_id)
-        wanted = as_members(upload.group_id, upload.members)
-        if (
-            record.manifest == upload.reference
-            and list(held.keys) == list(wanted.keys)
-            and held.sha256 == wanted.sha256
-        ):
-            return
-        raise WeightError(
-            ErrorCode.CONFLICT,
-            f"revision {record.identity} exists with other content",
-            "a published revision never changes",
-            "import this source under a new revision or weight generation",
-        )
 
 
 def _report(

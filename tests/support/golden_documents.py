@@ -6,23 +6,28 @@ difference is a change of the public JSON and belongs into the changelog.
 
 import json
 import sys
+from array import array
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tests.support.sim_tier import SimTier
 from tests.support.situations import IDENTITY, group, record, situation
-from weightctl.controller.api import explain, reads, views
+from weightctl.controller.api import explain, importing, reads, views
 from weightctl.controller.api.documents import DemoKill, DemoStep
 from weightctl.controller.api.planning import purpose
 from weightctl.controller.cli.commands.demo import closing
 from weightctl.controller.cli.demo.model import Fingerprint
 from weightctl.controller.core.forecast import forecast
+from weightctl.controller.core.identity import manifest_key, payload_group_id, payload_prefix
+from weightctl.controller.core.observation import Members, MemberState, TierObservation
 from weightctl.controller.core.oplog import LeaseUpsert, MetadataUpsert
 from weightctl.controller.core.plan import Leases
 from weightctl.controller.core.planner import plan
 from weightctl.controller.core.policy import Policy
 from weightctl.controller.core.records import (
     Availability,
+    DataType,
     Operation,
     Residency,
     ResidencyOperation,
@@ -35,6 +40,11 @@ from weightctl.controller.core.tiers import Capabilities, TierCapacity, TierProf
 from weightctl.controller.errors import CapacityError
 from weightctl.controller.ports import InventoryItem
 from weightctl.controller.store.oplog import LogEntry, LogReport
+from weightctl.controller.weightstore.adoptable import Obstacle
+from weightctl.controller.weightstore.drafting import Draft
+from weightctl.controller.weightstore.layout import ImportLayout, Payload, build_manifest
+from weightctl.controller.weightstore.placement import Standing, no_place
+from weightctl.controller.weightstore.preview import Preview
 
 NOW_MS = 1_700_000_000_000
 LEASE = RevisionLease(
@@ -103,6 +113,37 @@ def _step() -> DemoStep:
     }
 
 
+def _import_plan() -> Any:
+    """A resumed import for which the cold tier has no room."""
+    payload = Payload(key=f"{payload_prefix(IDENTITY)}00000000", file=0, offset=8, nbytes=7)
+    layout = ImportLayout(payloads=(payload,), tensors=(), fragments=())
+    manifest = build_manifest(IDENTITY, layout, 0)
+    members = Members(
+        group_id=payload_group_id(IDENTITY),
+        keys=[manifest_key(IDENTITY), payload.key],
+        sizes_bytes=array("Q", [400, 7]),
+        sha256=bytes(64),
+        data_types=bytes([DataType.METADATA, DataType.WEIGHT]),
+    )
+    seen = TierObservation(states=bytes([MemberState.ABSENT, MemberState.COMPLETE]), epoch="1")
+    hot, cold = SimTier("memory", hot=True), SimTier("local_disk", hot=False)
+    fits = Standing(tier=hot, needed_bytes=400, free_bytes=1000, seen=seen)
+    full = Standing(tier=cold, needed_bytes=407, free_bytes=9, seen=seen)
+    wrong = no_place([full], "persistent cold", members.group_id)
+    preview = Preview(
+        identity=IDENTITY,
+        source="/models/model.safetensors",
+        draft=Draft(layout=layout, manifest=manifest, members=members, manifest_bytes=400),
+        record=record(group(2), availability=Availability.IMPORTING),
+        members=members,
+        read_bytes=0,
+        standings=[fits, full],
+        targets=[fits],
+        obstacles=[Obstacle(key="", tier="", error=wrong)],
+    )
+    return importing.document(preview, [hot, cold])
+
+
 def documents() -> list[Any]:
     """All of them, in a fixed order."""
     state = _state()
@@ -154,6 +195,7 @@ def documents() -> list[Any]:
                 )
             ],
         },
+        _import_plan(),
         reads.oplog_page(log, 3),
         reads.oplog_report(report),
         views.error(not_ready(IDENTITY, "it is IMPORTING")),

@@ -259,3 +259,14 @@ async def test_bytes_of_the_same_size_that_somebody_else_put_are_not_taken_for_o
     async with memory(master, tmp_path / "b") as tier:
         outcome = await tier.store([item_of(member_of("k", b"content"), b"content")], fence())
         assert kinds(outcome) == ["Conflict"]
+
+
+async def test_a_key_that_cannot_be_kept_is_told_before_it_is_put(
+    master: Shifting, tmp_path: Path
+) -> None:
+    async with memory(master, tmp_path) as tier:
+        await store(tier, {"a/b": b"content"})
+        assert tier.unfit(member_of("a/b", b"content")) == ""
+        assert "comma" in tier.unfit(member_of("a,b", b"content"))
+        assert "no bytes" in tier.unfit(member_of("a", b""))
+        assert "share a file with 'a/b'" in tier.unfit(member_of("a:b", b"content"))

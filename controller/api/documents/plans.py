@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing_extensions import TypedDict  # pydantic reads the one of `typing` from Python 3.12 on
 
-from weightctl.controller.api.documents.records import Document, Name
+from weightctl.controller.api.documents.records import Document, MemberFields, Name
+from weightctl.controller.api.documents.service import Obstacle
 
 
 class Hold(TypedDict):
@@ -89,6 +90,46 @@ class PlanList(Document):
     """Plans of all revisions, identity order."""
 
     items: list[Plan]
+
+
+class ImportTier(TypedDict):
+    """What one tier is to an import; sizes are null where it has not told them."""
+
+    name: str
+    tier: str
+    hot: bool
+    chosen: bool
+    neededBytes: int | None
+    freeBytes: int | None
+    why: str
+
+
+class ImportPlan(Document, Name):
+    """What an import would do and why, or what is in its way (`import --dry-run`).
+
+    `verdict` is "importable", "resumable" (an import that was begun goes on), "published" (with the
+    same content: nothing to do) or "refused", with what the import would end with first among
+    `obstacles`.  Steps of one round are done at the same time.  `readBytes` of the source were
+    read, to compare contents; where none were, members have a digest of zeros, and so has a
+    manifest whose time is not known yet.
+    """
+
+    verdict: str
+    source: str
+    availability: str | None
+    metadataGeneration: int | None
+    tensors: int
+    payloadCount: int
+    logicalBytes: int
+    manifestBytes: int
+    manifestKey: str
+    payloadGroupId: str
+    readBytes: int
+    steps: list[StepFields]
+    tiers: list[ImportTier]
+    members: list[MemberFields]
+    obstacles: list[Obstacle]
+    remarks: list[str]
 
 
 class Keys(Document, Name):

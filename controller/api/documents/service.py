@@ -17,10 +17,14 @@ class AdoptionTier(TypedDict):
 
 
 class Obstacle(TypedDict):
-    """Why objects cannot be adopted; without a key it concerns a whole tier."""
+    """What is in the way of an adoption or an import; without a key, of a whole tier or all of it.
+
+    `code` is the contract's error code where the verb would be refused with one.
+    """
 
     key: str
     tier: str
+    code: str | None
     reason: str
     what: str
     why: str

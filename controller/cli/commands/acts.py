@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from weightctl.controller.cli.calling import call, survey
 from weightctl.controller.cli.exit_codes import ExitCode
+from weightctl.controller.cli.exit_codes import of as exit_code_of
 from weightctl.controller.config.places import expanded
 from weightctl.controller.core.identity import parse_identity
 from weightctl.controller.core.plan import GUARDS
@@ -97,8 +98,18 @@ def tiers(args: argparse.Namespace, console: Console) -> int:
 
 def import_(args: argparse.Namespace, console: Console) -> int:
     """Import safetensors."""
-    params = {"identity": _identity(args), "source": _absolute(args.source)}
-    console.document(call(args, console, "import", params))
+    params = {
+        "identity": _identity(args),
+        "source": _absolute(args.source),
+        "dry_run": args.dry_run,
+    }
+    if not args.dry_run:
+        console.document(call(args, console, "import", params))
+        return ExitCode.OK
+    document = survey(args, console, "import", params)
+    console.document(document)
+    for first in cast("dict[str, Any]", document)["obstacles"]:
+        return exit_code_of(first["code"], first["reason"])
     return ExitCode.OK
 
 
