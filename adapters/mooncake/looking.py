@@ -1,7 +1,9 @@
 """Looking at objects: every answer is of one epoch, and of a cluster of ours.  Layer: a tier; loop.
 
-Takes no lease: over HTTP, in worker threads.  Invariant: an answer without the marker of the epoch,
-without the claim of this store, or between two different healths, is no observation.
+Takes no lease: over HTTP, in worker threads.  The tiers of a cluster ask for the same keys at the
+same time, and share one look.  Invariants: an answer without the marker of the epoch, without the
+claim of this store, or between two different healths, is no observation; nobody gets an answer to a
+question that was sent before he asked.
 """
 
 from __future__ import annotations
@@ -10,13 +12,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import anyio
+import anyio.lowlevel
 
 from weightctl.adapters.mooncake.master.serving import threaded
 from weightctl.adapters.mooncake.ownership.claim import Claim, DisownedError, WatchedError
 from weightctl.adapters.mooncake.ownership.epoch import Epoch, ForgottenError
 from weightctl.adapters.mooncake.ownership.place import Place
 from weightctl.adapters.shared.pump import raise_first
-from weightctl.controller.errors import TransientError
+from weightctl.controller.errors import ReconcileError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -37,6 +40,22 @@ _TRIES = 3
 """Looks that begin an epoch or take the cluster in between."""
 
 
+class _Shared:
+    """One look for all who ask for the same keys before it begins."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self.keys = keys
+        self.takes: list[Take] = []
+        self.ended = anyio.Event()
+        self.answer: str | ReconcileError | None = None
+        """The epoch, or why there is no answer; None when who looked has given up."""
+
+    def take(self, start: int, keys: Sequence[str], entries: Mapping[str, Entry]) -> None:
+        """Let each of them have it."""
+        for take in self.takes:
+            take(start, keys, entries)
+
+
 class Looking:
     """The looks of one connection, from its opening on."""
 
@@ -47,12 +66,44 @@ class Looking:
         self._place = Place(site, self._epoch)
         self._claim = Claim(site, small, self._epoch)
         self._renewing = anyio.Lock()
+        self._beginning: dict[int, _Shared] = {}
+        """By the identity of its keys a look of which nothing was asked yet."""
 
     async def scan(self, keys: Sequence[str], take: Take) -> str:
         """Let `take` have the answer for every key, in worker threads; the epoch of all of them.
 
         Raises TransientError when there is no answer of one epoch for all keys.
         """
+        look = self._beginning.get(id(keys))
+        if look is not None:
+            look.takes.append(take)
+            await look.ended.wait()
+        else:
+            look = self._beginning[id(keys)] = _Shared(keys)
+            look.takes.append(take)
+            await self._look(look)
+        match look.answer:
+            case None:
+                return await self.scan(keys, take)
+            case ReconcileError() as error:
+                raise error
+            case epoch:
+                return epoch
+
+    async def _look(self, look: _Shared) -> None:
+        """Let who asks at the same time come in, then look."""
+        try:
+            try:
+                await anyio.lowlevel.checkpoint()
+            finally:
+                del self._beginning[id(look.keys)]
+            look.answer = await self._looked(look.keys, look.take)
+        except ReconcileError as error:
+            look.answer = error
+        finally:
+            look.ended.set()
+
+    async def _looked(self, keys: Sequence[str], take: Take) -> str:
         for _ in range(_TRIES):
             try:
                 return await self._scan(keys, take)
