@@ -99,6 +99,8 @@ def named(
     """Why nothing has to be, or can be, done to the named instance; None when it is there."""
     if entry is None:
         return Retry(detail="the Master did not answer for it")
+    if connection.book.others(item.member.group_id, [item.member.key]):
+        return NoOp()
     if is_absent(entry) or not replicas_of(entry, kind):
         state = state_of(entry, kind, item.member.size_bytes)
         if state is MemberState.ABSENT:

@@ -117,9 +117,12 @@ class MooncakeTier:
     # --- seeing ---
 
     def unfit(self, member: Member) -> str:
-        """As ports.Choosing: by its key and size, and by the files of the hosts."""
+        """As ports.Choosing: by its key and size, by whose key it is, and by the hosts' files."""
         problem = problem_of(member.key, member.size_bytes)
-        other = self._connection.book.shares_file(member.key)
+        book = self._connection.book
+        if not problem and book.others(member.group_id, [member.key]):
+            problem = "Mooncake knows no tenants, and a revision of another one has its key"
+        other = book.shares_file(member.key)
         if other and not problem:
             problem = f"on a host's disk it could share a file with {other!r}"
         return problem
@@ -159,11 +162,21 @@ class MooncakeTier:
                 f"{error.what}: {error.why}" if isinstance(error, ForeignMediumError) else error.why
             )
             return unknown_observation(count, told or error.what)
+        self._correct(members, states, details)
+        return TierObservation(states=bytes(states), epoch=epoch, details=details)
+
+    def _correct(
+        self, members: Members, states: bytearray, details: dict[int, ReplicaDetail]
+    ) -> None:
+        """What the Master cannot know: whose object it is, and what is being written here."""
+        for index in self._connection.book.others(members.group_id, members.keys):
+            if states[index] != MemberState.UNKNOWN:
+                states[index] = MemberState.ABSENT
+                details.pop(index, None)
         for index in self._storing.written(members):
             if states[index] in (MemberState.ABSENT, MemberState.COMPLETE):
                 states[index] = MemberState.PARTIAL
                 details.pop(index, None)
-        return TierObservation(states=bytes(states), epoch=epoch, details=details)
 
     def _shown(self, state: int, member: Member, entry: Entry | None) -> ReplicaDetail | None:
         """What lies under a key: the member, or where it is ABSENT what has another size."""

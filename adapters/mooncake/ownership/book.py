@@ -22,7 +22,7 @@ from weightctl.adapters.shared.fencing import refuse_older
 from weightctl.controller.errors import TransientError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from weightctl.controller.ports import Fence
 
@@ -147,6 +147,18 @@ class Book:
         """Another managed key whose file on a host may be the same one; empty when none."""
         other = self._files.get(file_name(key), key)
         return "" if other == key else other
+
+    def others(self, group_id: str, keys: Sequence[str]) -> list[int]:
+        """Indexes of the keys under which the object of another group lies.
+
+        A key does not tell the tenant: revisions of two tenants may be named alike.
+        """
+        rows = self._rows
+        return [
+            index
+            for index, key in enumerate(keys)
+            if (row := rows.get(key)) is not None and row.group_id != group_id
+        ]
 
     def put(self, rows: Iterable[Row]) -> None:
         """Insert or replace rows, durable when it returns."""
