@@ -150,7 +150,7 @@ def _why(found: Preview, tier: Tier, asked: Standing | None) -> str:
     if asked is None:
         return "it shows replicas that others make, and can make none"
     if sets_itself_up(asked):
-        return "nobody has used it yet: the import sets it up, and its room is not known before"
+        return "nobody has used it yet: the import sets it up; its room is not known before"
     if not asked.takes:
         return asked.refusal.partition(": ")[2]
     kind = "hot" if tier.profile.hot else "persistent cold"

@@ -195,7 +195,9 @@ class Previewing:
 def sets_itself_up(found: Standing) -> bool:
     """Whether a tier cannot tell its room only because nobody has used it yet."""
     error = found.error
-    return error is not None and NOT_SET_UP in error.what and error.todo.endswith(SET_UP_BY_USE)
+    if error is None or not error.todo.endswith(SET_UP_BY_USE):
+        return False
+    return NOT_SET_UP in f"{error.what}: {error.why}"
 
 
 def _shown(found: Standing) -> bool:
