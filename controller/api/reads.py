@@ -13,7 +13,12 @@ from urllib.parse import unquote_to_bytes
 from weightctl.controller.api import views
 from weightctl.controller.core import oplog as entries
 from weightctl.controller.core import queries
-from weightctl.controller.core.identity import parse_identity, percent_encode, text_bytes
+from weightctl.controller.core.identity import (
+    TOKEN_SEPARATOR,
+    parse_identity,
+    percent_encode,
+    text_bytes,
+)
 from weightctl.controller.core.records import LIST_LIMIT_MAX
 from weightctl.controller.core.refusals import invalid
 
@@ -40,7 +45,8 @@ def list_one(
 ) -> doc.RevisionList:
     """One page of one resource, `[tenant:]namespace/resource`.  Raises INVALID_ARGUMENT.
 
-    The contract's page token holds a control character; here it is percent-encoded.
+    The contract's page token holds a control character; here it is percent-encoded, and one that
+    is not is taken as it stands.
     """
     if resource.count("/") != 1:
         why = "it does not have the form [tenant:]namespace/resource"
@@ -52,11 +58,17 @@ def list_one(
         namespace=named.namespace,
         resource_id=named.resource_id,
         tenant_id=named.tenant_id,
-        page_token=unquote_to_bytes(text_bytes(page_token)).decode("utf-8", "surrogateescape"),
+        page_token=_plain_token(page_token),
         limit=limit,
         now_ms=now_ms,
     )
     return _list(state, page.revisions, percent_encode(page.next_page_token))
+
+
+def _plain_token(token: str) -> str:
+    if TOKEN_SEPARATOR in token:
+        return token
+    return unquote_to_bytes(text_bytes(token)).decode("utf-8", "surrogateescape")
 
 
 def list_all(state: WeightState, *, page_token: str, limit: int, now_ms: int) -> doc.RevisionList:

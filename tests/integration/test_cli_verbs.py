@@ -97,14 +97,18 @@ def test_the_verbs_that_only_ask(cli: Cli) -> None:
 
 def test_pages_of_a_listing_follow_each_other(cli: Cli) -> None:
     small = write_model(cli.folder / "small.safetensors", {"t": ("U8", (4,), b"abcd")})
-    for generation in (10, 2):
-        cli.run("import", f"prod/model/v1@{generation}", str(small))
+    for revision in ("v1@10", "v1@2", "v%2541@1"):
+        cli.run("import", f"prod/model/{revision}", str(small))
     for words in (("list", "prod/model"), ("list",)):
-        first = cli.json(*words, "--limit", "1")
-        token = first["nextPageToken"]
-        second = cli.json(*words, "--limit", "1", "--page-token", token)
-        generations = [page["items"][0]["weightGeneration"] for page in (first, second)]
-        assert (generations, second["nextPageToken"]) == ([2, 10], "")
+        seen, token = [], ""
+        for _ in range(3):
+            page = cli.json(*words, "--limit", "1", "--page-token", token)
+            seen += [row["identity"] for row in page["items"]]
+            token = page["nextPageToken"]
+        revisions = ["v%2541@1", "v1@2", "v1@10"]
+        assert (seen, token) == ([f"prod/model/{revision}" for revision in revisions], "")
+    stored = cli.run("list", "prod/model", "--page-token", "v%41\x1f1", "-o", "name").out.split()
+    assert stored == ["prod/model/v1@2", "prod/model/v1@10"], "the contract's own token"
     assert cli.run("list", "prod/model", "--limit", "1001", code=2).out == ""
 
 
