@@ -1,17 +1,14 @@
 """A claim that was taken over comes back from a real host's disk, beside the owner's, below it."""
 
 from collections.abc import Iterator
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
 from anyio import to_thread
 
-from tests.support.mooncake.harness import connection_options
 from tests.support.mooncake.lab import PATIENT, Cluster, cluster, needs_wheel, until
-from weightctl.adapters.conformance.suite.material import context, member_of, states
-from weightctl.adapters.mooncake.connection import shared
-from weightctl.adapters.mooncake.options import MooncakeOptions
+from tests.support.mooncake.tiers import REAL, tier_of
+from weightctl.adapters.conformance.suite.material import member_of, states
 from weightctl.adapters.mooncake.ownership.claim import OWNER_PREFIX
 from weightctl.adapters.mooncake.tier import MooncakeTier
 from weightctl.controller.core.observation import MemberState
@@ -45,12 +42,8 @@ async def test_after_a_power_failure_the_owner_has_its_cluster_and_the_former_on
     assert claim.startswith(f"{OWNER_PREFIX}b/")
 
 
-def store_of(
-    real: Cluster, folder: Path, holder: str, **changes: object
-) -> AbstractAsyncContextManager[MooncakeTier]:
-    options = connection_options(real, **changes)
-    made = MooncakeOptions(kind="mooncake-memory", connection=options)
-    return MooncakeTier("memory", made, shared(options, context(folder / holder, holder=holder)))
+def store_of(real: Cluster, folder: Path, holder: str, **changes: object) -> MooncakeTier:
+    return tier_of(real, folder, holder, library=REAL, **changes)  # type: ignore[arg-type]
 
 
 def power_failure(real: Cluster) -> None:

@@ -6,8 +6,8 @@ upgrade that mends it fails here too, and is welcome.
 
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,13 @@ import pytest
 from anyio import to_thread
 
 from tests.support.models import random_tensors, write_model
-from tests.support.mooncake.harness import CAPACITY_BYTES, connection_options
 from tests.support.mooncake.lab import PATIENT, Cluster, cluster, needs_wheel, until
 from tests.support.mooncake.sidecar import sidecar
+from tests.support.mooncake.tiers import REAL, both_of
 from tests.support.rig import IDENTITY
 from weightctl.adapters import memory as plain_memory
 from weightctl.adapters.conformance.suite.material import (
     content_of,
-    context,
     drop_item,
     fence,
     item_of,
@@ -32,8 +31,6 @@ from weightctl.adapters.conformance.suite.material import (
     read_all,
     store,
 )
-from weightctl.adapters.mooncake.connection import shared
-from weightctl.adapters.mooncake.options import MooncakeOptions
 from weightctl.adapters.mooncake.tier import MooncakeTier
 from weightctl.controller.core.observation import Member
 from weightctl.controller.core.records import Availability, Residency
@@ -64,21 +61,10 @@ def stranger(real: Cluster, *words: str) -> None:
     subprocess.run([sys.executable, "-c", _STRANGER, real.master, *words], check=True)
 
 
-@asynccontextmanager
-async def tiers(
+def tiers(
     real: Cluster, folder: Path, **changes: object
-) -> AsyncIterator[tuple[MooncakeTier, MooncakeTier]]:
-    options = connection_options(real, **changes)
-    connection = shared(options, context(folder))
-    hot = MooncakeOptions(kind="mooncake-memory", connection=options)
-    cold = MooncakeOptions(
-        kind="mooncake-local-disk", connection=options, capacity_bytes=CAPACITY_BYTES
-    )
-    async with (
-        MooncakeTier("memory", hot, connection) as memory,
-        MooncakeTier("disk", cold, connection) as disk,
-    ):
-        yield memory, disk
+) -> AbstractAsyncContextManager[tuple[MooncakeTier, MooncakeTier]]:
+    return both_of(real, folder, library=REAL, **changes)
 
 
 async def when(what: str, holds: Callable[[], bool]) -> None:

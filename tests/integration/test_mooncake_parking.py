@@ -3,8 +3,8 @@
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, closing
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, closing
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +12,17 @@ import anyio
 import pytest
 from anyio import to_thread
 
-from tests.support.mooncake.harness import connection_options
 from tests.support.mooncake.lab import MIB, PATIENT, Cluster, cluster, needs_wheel, until
+from tests.support.mooncake.tiers import REAL, settled
 from weightctl.adapters.conformance.suite.material import (
     content_of,
-    context,
     drop_item,
     fence,
     kinds,
     states,
     store,
 )
-from weightctl.adapters.mooncake.connection import shared
 from weightctl.adapters.mooncake.master.admin import Segment
-from weightctl.adapters.mooncake.options import MooncakeOptions
 from weightctl.adapters.mooncake.parking.lot import Lot
 from weightctl.adapters.mooncake.tier import MooncakeTier
 from weightctl.controller.core.observation import Member, MemberState
@@ -109,13 +106,8 @@ def stranger(real: Cluster) -> Iterator[Stranger]:
         yield made
 
 
-@asynccontextmanager
-async def memory(real: Cluster, folder: Path) -> AsyncIterator[MooncakeTier]:
-    options = connection_options(real)
-    made = MooncakeOptions(kind="mooncake-memory", connection=options)
-    async with MooncakeTier("memory", made, shared(options, context(folder))) as tier:
-        await tier.capacity()  # which waits until the cluster is this store's
-        yield tier
+def memory(real: Cluster, folder: Path) -> AbstractAsyncContextManager[MooncakeTier]:
+    return settled(real, folder, library=REAL)
 
 
 async def put_by_an_earlier_client(real: Cluster, folder: Path) -> Member:

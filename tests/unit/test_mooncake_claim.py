@@ -1,13 +1,12 @@
 """Whose a cluster is, over an imitated Master that forgets, and hosts that remember too much."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from anyio import to_thread
 
-from tests.support.mooncake.fake import FakeMooncake, Object, fake
+from tests.support.mooncake.fake import FakeMooncake, Object
 from tests.support.mooncake.tiers import Shifted, tier_of
 from weightctl.adapters.conformance.suite.material import member_of, members_of, states
 from weightctl.adapters.mooncake.ownership.claim import owner_key
@@ -16,12 +15,6 @@ from weightctl.controller.core.observation import MemberState
 
 UNKNOWN, ABSENT = MemberState.UNKNOWN, MemberState.ABSENT
 MEMBER = member_of("payload", b"content")
-
-
-@pytest.fixture
-def imitated() -> Iterator[FakeMooncake]:
-    with fake() as made:
-        yield made
 
 
 async def test_a_store_that_was_refused_does_not_take_a_cluster_that_forgot_its_owner(

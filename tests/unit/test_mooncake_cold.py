@@ -1,54 +1,32 @@
 """Cold copies that do not count: of a dead host, of an older put, of another's object."""
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
 from anyio import to_thread
 
-from tests.support.mooncake.fake import LEASE_TTL_S, FakeMooncake, fake
-from tests.support.mooncake.harness import CAPACITY_BYTES, connection_options
+from tests.support.mooncake.fake import LEASE_TTL_S, FakeMooncake
+from tests.support.mooncake.tiers import both_of
 from weightctl.adapters.conformance.suite.material import (
     content_of,
-    context,
     drop_item,
     fence,
     item_of,
     kinds,
     store,
 )
-from weightctl.adapters.mooncake.connection import shared
-from weightctl.adapters.mooncake.options import MooncakeOptions
 from weightctl.adapters.mooncake.tier import MooncakeTier
 from weightctl.controller.core.observation import Member
 from weightctl.controller.ports import Conflict, Retry
 
-QUICK = {"library": "tests.support.mooncake.fake_client", "lease_ttl_s": LEASE_TTL_S}
 NEW, OLD = content_of(1000, 1), content_of(1000, 2)
 
 
-@pytest.fixture
-def imitated() -> Iterator[FakeMooncake]:
-    with fake() as made:
-        yield made
-
-
-@asynccontextmanager
-async def tiers(
+def tiers(
     medium: FakeMooncake, folder: Path, **changes: object
-) -> AsyncIterator[tuple[MooncakeTier, MooncakeTier]]:
-    options = connection_options(medium, **QUICK, **changes)
-    connection = shared(options, context(folder))
-    hot = MooncakeOptions(kind="mooncake-memory", connection=options)
-    cold = MooncakeOptions(
-        kind="mooncake-local-disk", connection=options, capacity_bytes=CAPACITY_BYTES
-    )
-    async with (
-        MooncakeTier("memory", hot, connection) as memory,
-        MooncakeTier("disk", cold, connection) as disk,
-    ):
-        yield memory, disk
+) -> AbstractAsyncContextManager[tuple[MooncakeTier, MooncakeTier]]:
+    return both_of(medium, folder, lease_ttl_s=LEASE_TTL_S, **changes)  # type: ignore[arg-type]
 
 
 async def in_both(memory: MooncakeTier, medium: FakeMooncake) -> Member:

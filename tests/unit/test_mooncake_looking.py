@@ -10,10 +10,8 @@ import pytest
 from anyio import to_thread
 
 from tests.support.mooncake.fake import FakeMooncake, Object
-from tests.support.mooncake.harness import CAPACITY_BYTES, connection_options
-from weightctl.adapters.conformance.suite.material import context, member_of, members_of
-from weightctl.adapters.mooncake.connection import shared
-from weightctl.adapters.mooncake.options import MooncakeOptions
+from tests.support.mooncake.tiers import both_of
+from weightctl.adapters.conformance.suite.material import member_of, members_of
 from weightctl.adapters.mooncake.tier import MooncakeTier
 from weightctl.controller.clock import SystemClock
 from weightctl.controller.core.observation import Members, MemberState
@@ -60,19 +58,10 @@ def master() -> Iterator[Held]:
 
 @asynccontextmanager
 async def tiers(medium: FakeMooncake, folder: Path) -> AsyncIterator[list[MooncakeTier]]:
-    """A memory tier and one of the hosts' disks, on a cluster that is taken."""
-    options = connection_options(medium, library="tests.support.mooncake.fake_client")
-    connection = shared(options, context(folder))
-    hot = MooncakeOptions(kind="mooncake-memory", connection=options)
-    cold = MooncakeOptions(
-        kind="mooncake-local-disk", connection=options, capacity_bytes=CAPACITY_BYTES
-    )
-    async with (
-        MooncakeTier("memory", hot, connection) as memory,
-        MooncakeTier("disk", cold, connection) as disk,
-    ):
-        await memory.capacity()
-        yield [memory, disk]
+    """Both, on a cluster that is taken."""
+    async with both_of(medium, folder) as made:
+        await made[0].capacity()
+        yield list(made)
 
 
 def revision(number: int) -> Members:

@@ -1,18 +1,17 @@
 """Parking over an imitated Master: what an earlier client put goes, what is others' stays."""
 
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import anyio
 import pytest
 from anyio import to_thread
 
-from tests.support.mooncake.fake import LEASE_TTL_S, FakeMooncake, Object, fake
-from tests.support.mooncake.harness import connection_options
+from tests.support.mooncake.fake import LEASE_TTL_S, FakeMooncake, Object
+from tests.support.mooncake.tiers import settled
 from weightctl.adapters.conformance.suite.material import (
     content_of,
-    context,
     drop_item,
     fence,
     item_of,
@@ -20,8 +19,6 @@ from weightctl.adapters.conformance.suite.material import (
     states,
     store,
 )
-from weightctl.adapters.mooncake.connection import shared
-from weightctl.adapters.mooncake.options import MooncakeOptions
 from weightctl.adapters.mooncake.parking import dropping as parking
 from weightctl.adapters.mooncake.parking.lot import Lot
 from weightctl.adapters.mooncake.parking.moves import TRIES
@@ -29,7 +26,6 @@ from weightctl.adapters.mooncake.tier import MooncakeTier
 from weightctl.controller.core.observation import Member, MemberState
 
 QUICK = {
-    "library": "tests.support.mooncake.fake_client",
     "lease_ttl_s": LEASE_TTL_S,
     "patience_s": 30.0,
 }
@@ -54,27 +50,16 @@ class Crowded(FakeMooncake):
 
 
 @pytest.fixture
-def imitated() -> Iterator[FakeMooncake]:
-    with fake() as made:
-        yield made
-
-
-@pytest.fixture
 def crowded() -> Iterator[Crowded]:
     made = Crowded()
     yield made
     made.close()
 
 
-@asynccontextmanager
-async def memory(
+def memory(
     medium: FakeMooncake, folder: Path, **changes: object
-) -> AsyncIterator[MooncakeTier]:
-    options = connection_options(medium, **{**QUICK, **changes})
-    made = MooncakeOptions(kind="mooncake-memory", connection=options)
-    async with MooncakeTier("memory", made, shared(options, context(folder))) as tier:
-        await tier.capacity()  # which waits until the cluster is this store's
-        yield tier
+) -> AbstractAsyncContextManager[MooncakeTier]:
+    return settled(medium, folder, **{**QUICK, **changes})
 
 
 async def test_the_client_that_put_objects_clears_them_and_mounts_nothing(

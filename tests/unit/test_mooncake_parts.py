@@ -3,13 +3,12 @@
 import json
 import socket
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.support.mooncake.fake import FakeMooncake, fake
+from tests.support.mooncake.fake import FakeMooncake
 from weightctl.adapters import mooncake
 from weightctl.adapters.conformance.suite.material import context, fence
 from weightctl.adapters.mooncake.client.codes import CODES, outcome_of_code, told
@@ -138,7 +137,7 @@ def test_without_the_extra_a_tier_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "weightctl.adapters.mooncake.master.replicas", None)
-    for name in ("admin", "claim", "connection", "tier"):
+    for name in ("connection", "tier"):
         monkeypatch.delitem(sys.modules, f"weightctl.adapters.mooncake.{name}", raising=False)
     with pytest.raises(ConfigError, match="MissingLibrary") as refused:
         mooncake.memory("fast", GOOD, context(tmp_path))
@@ -219,12 +218,6 @@ def test_what_is_no_answer_at_all_is_refused(body: bytes) -> None:
 
 
 # --- the Master ---
-
-
-@pytest.fixture
-def imitated() -> Iterator[FakeMooncake]:
-    with fake() as made:
-        yield made
 
 
 def test_a_master_that_hangs_costs_a_deadline() -> None:

@@ -8,13 +8,11 @@ import anyio
 import pytest
 from anyio import to_thread
 
-from tests.support.mooncake import fake as imitation
-from tests.support.mooncake.fake import FakeMooncake, fake
-from tests.support.mooncake.harness import connection_options
+from tests.support.mooncake.fake import FakeMooncake, Paces, fake
+from tests.support.mooncake.tiers import tier_of
 from tests.support.virtual_time import VirtualClock
 from weightctl.adapters.conformance.suite.material import (
     content_of,
-    context,
     drop_item,
     fence,
     kinds,
@@ -31,8 +29,7 @@ from weightctl.adapters.mooncake.client.reads import (
     STEPS,
     Reads,
 )
-from weightctl.adapters.mooncake.connection import shared
-from weightctl.adapters.mooncake.options import MooncakeOptions, parse
+from weightctl.adapters.mooncake.options import parse
 from weightctl.adapters.mooncake.tier import MooncakeTier
 from weightctl.controller.core.observation import Member, MemberState
 from weightctl.controller.errors import ConfigError
@@ -177,21 +174,13 @@ LEASE_S = 0.5
 
 
 @pytest.fixture
-def imitated(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeMooncake]:
-    monkeypatch.setattr(imitation, "LEASE_TTL_S", LEASE_S)
-    with fake() as made:
+def imitated() -> Iterator[FakeMooncake]:
+    with fake(Paces(lease_ttl_s=LEASE_S)) as made:
         yield made
 
 
 def memory(medium: FakeMooncake, folder: Path) -> MooncakeTier:
-    options = connection_options(
-        medium,
-        library="tests.support.mooncake.fake_client",
-        lease_ttl_s=LEASE_S,
-        patience_s=0.001,
-    )
-    made = MooncakeOptions(kind="mooncake-memory", connection=options)
-    return MooncakeTier("memory", made, shared(options, context(folder)))
+    return tier_of(medium, folder, lease_ttl_s=LEASE_S, patience_s=0.001)
 
 
 async def verified_all_the_time(

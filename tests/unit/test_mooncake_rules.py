@@ -5,8 +5,7 @@ Each test fails when its rule is taken out of the adapter; the contract suite ho
 
 import json
 import math
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,9 +13,8 @@ import pytest
 from anyio import to_thread
 
 from tests.support.mooncake.fake import LEASE_TTL_S, FakeMooncake
-from tests.support.mooncake.harness import connection_options
+from tests.support.mooncake.tiers import tier_of
 from weightctl.adapters.conformance.suite.material import (
-    context,
     drop_item,
     fence,
     item_of,
@@ -28,9 +26,7 @@ from weightctl.adapters.conformance.suite.material import (
     store,
 )
 from weightctl.adapters.mooncake.client.engine import Engine
-from weightctl.adapters.mooncake.connection import shared
 from weightctl.adapters.mooncake.master.admin import Admin
-from weightctl.adapters.mooncake.options import MooncakeOptions
 from weightctl.adapters.mooncake.tier import MooncakeTier
 from weightctl.controller.clock import SystemClock
 from weightctl.controller.core.observation import Member, MemberState
@@ -78,17 +74,8 @@ def master() -> Iterator[Shifting]:
     made.close()
 
 
-@asynccontextmanager
-async def memory(medium: FakeMooncake, folder: Path) -> AsyncIterator[MooncakeTier]:
-    options = connection_options(
-        medium,
-        library="tests.support.mooncake.fake_client",
-        lease_ttl_s=LEASE_TTL_S,
-        patience_s=0.001,
-    )
-    made = MooncakeOptions(kind="mooncake-memory", connection=options)
-    async with MooncakeTier("memory", made, shared(options, context(folder))) as tier:
-        yield tier
+def memory(medium: FakeMooncake, folder: Path) -> MooncakeTier:
+    return tier_of(medium, folder, lease_ttl_s=LEASE_TTL_S, patience_s=0.001)
 
 
 async def offloaded(tier: MooncakeTier, master: FakeMooncake) -> Member:

@@ -30,12 +30,6 @@ MEMBER = member_of("payload", b"content")
 
 
 @pytest.fixture
-def imitated() -> Iterator[FakeMooncake]:
-    with fake() as made:
-        yield made
-
-
-@pytest.fixture
 def other() -> Iterator[FakeMooncake]:
     with fake() as made:
         yield made

@@ -11,16 +11,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from tests.support.mooncake.imitation import LEASE_TTL_S, Imitation, Object
+from tests.support.mooncake.imitation import LEASE_TTL_S, Imitation, Object, Paces
 
-__all__ = ["LEASE_TTL_S", "FakeMooncake", "Object", "fake"]
+PACES = Paces()
+__all__ = ["LEASE_TTL_S", "FakeMooncake", "Object", "Paces", "fake"]
 
 
 class FakeMooncake(Imitation):
     """A Master with two hosts that offload."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, paces: Paces = PACES) -> None:
+        super().__init__(paces=paces)
         self._thawed = threading.Event()
         self._thawed.set()
         self._refuses = False
@@ -102,9 +103,9 @@ class FakeMooncake(Imitation):
 
 
 @contextmanager
-def fake() -> Iterator[FakeMooncake]:
+def fake(paces: Paces = PACES) -> Iterator[FakeMooncake]:
     """An imitation that ends with the block."""
-    made = FakeMooncake()
+    made = FakeMooncake(paces)
     try:
         yield made
     finally:

@@ -1,15 +1,19 @@
-"""Memory tiers over an imitated Mooncake, for one store or several."""
+"""Tiers over a Mooncake, imitated or real, for one store or several."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from tests.support.mooncake.harness import Named, connection_options
+from tests.support.mooncake.harness import CAPACITY_BYTES, Named, connection_options
 from weightctl.adapters.conformance.suite.material import HOLDER, context
 from weightctl.adapters.mooncake.connection import shared
 from weightctl.adapters.mooncake.options import MooncakeOptions
 from weightctl.adapters.mooncake.tier import MooncakeTier
 from weightctl.controller.clock import SystemClock
 from weightctl.controller.ports import Clock
+
+IMITATED, REAL = "tests.support.mooncake.fake_client", "mooncake.store"
 
 
 class Shifted(SystemClock):
@@ -27,13 +31,39 @@ def tier_of(
     holder: str = HOLDER,
     *,
     clock: Clock | None = None,
+    library: str = IMITATED,
     **changes: object,
 ) -> MooncakeTier:
-    """A tier with a state directory for each store."""
-    library = "tests.support.mooncake.fake_client"
+    """A memory tier with a state directory for each store."""
     options = connection_options(medium, library=library, **changes)
     made = MooncakeOptions(kind="mooncake-memory", connection=options)
     opened = context(folder / holder, holder=holder)
     if clock is not None:
         opened = replace(opened, clock=clock)
     return MooncakeTier("memory", made, shared(options, opened))
+
+
+@asynccontextmanager
+async def settled(medium: Named, folder: Path, **changes: object) -> AsyncIterator[MooncakeTier]:
+    """A memory tier that knows that the cluster is its store's."""
+    async with tier_of(medium, folder, **changes) as tier:  # type: ignore[arg-type]
+        await tier.capacity()
+        yield tier
+
+
+@asynccontextmanager
+async def both_of(
+    medium: Named, folder: Path, *, library: str = IMITATED, **changes: object
+) -> AsyncIterator[tuple[MooncakeTier, MooncakeTier]]:
+    """The memory tier and that of the hosts' disks, over one connection."""
+    options = connection_options(medium, library=library, **changes)
+    connection = shared(options, context(folder))
+    hot = MooncakeOptions(kind="mooncake-memory", connection=options)
+    cold = MooncakeOptions(
+        kind="mooncake-local-disk", connection=options, capacity_bytes=CAPACITY_BYTES
+    )
+    async with (
+        MooncakeTier("memory", hot, connection) as memory,
+        MooncakeTier("disk", cold, connection) as disk,
+    ):
+        yield memory, disk
