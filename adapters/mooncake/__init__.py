@@ -53,6 +53,7 @@ def _tier(name: str, kind: str, options: Mapping[str, object], context: TierCont
     try:
         from weightctl.adapters.mooncake.connection import shared  # noqa: PLC0415 - see above
         from weightctl.adapters.mooncake.options import parse  # noqa: PLC0415
+        from weightctl.adapters.mooncake.root_fs.tier import DiskTier  # noqa: PLC0415
         from weightctl.adapters.mooncake.tier import MooncakeTier  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise ConfigError(
@@ -62,4 +63,5 @@ def _tier(name: str, kind: str, options: Mapping[str, object], context: TierCont
         ) from error
 
     parsed = parse(name, kind, options)
-    return MooncakeTier(name, parsed, shared(parsed.connection, context))
+    made = DiskTier if kind == "mooncake-disk" else MooncakeTier
+    return made(name, parsed, shared(parsed.connection, context))

@@ -33,6 +33,7 @@ from weightctl.controller.errors import ConfigError, ReconcileError, TransientEr
 if TYPE_CHECKING:
     from weightctl.adapters.mooncake.options import ConnectionOptions
     from weightctl.adapters.mooncake.parking.lot import Lot
+    from weightctl.adapters.mooncake.root_fs.files import DiskFiles
     from weightctl.controller.ports import MediumReport, TierContext
 
 _REPORT_S = 2.0
@@ -60,10 +61,12 @@ class Connection:
         """Keys that are being put in this process; set when that has ended."""
         self.sole: dict[str, str] = {}
         """By key the disk that was seen to hold the only copy, until it is known to be right."""
+        self.disk: DiskFiles | None = None
+        """The files of DISK replicas, where there is a tier of them: then every put makes one."""
         self.parking = anyio.Lock()
         self.lot: Lot | None = None
         """The passing segment of ours that has not gone yet."""
-        self._small = SmallObjects(self._site, self.clients)
+        self._small = SmallObjects(self._site, self.clients, lambda: self.disk is None)
         self._entering = anyio.Lock()
         self._entered = 0
         self._stack = AsyncExitStack()

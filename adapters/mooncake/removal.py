@@ -8,7 +8,7 @@ on a host that answers, and followed by another look, which alone says that it w
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from anyio import to_thread
@@ -26,6 +26,7 @@ from weightctl.adapters.mooncake.master.replicas import (
 )
 from weightctl.adapters.mooncake.parking.dropping import park
 from weightctl.adapters.mooncake.proof.cold import NO_COPY, doubts
+from weightctl.adapters.mooncake.root_fs.engine import FileEngine
 from weightctl.adapters.shared.translate import outcome_from_error
 from weightctl.controller.core.observation import MemberState
 from weightctl.controller.errors import ReconcileError
@@ -50,19 +51,19 @@ if TYPE_CHECKING:
     InstanceOf = Callable[[str, Entry], str]
 
 POLL_S = 0.05
-_ALONE = (
+ALONE = (
     "this Mooncake release cannot remove one such replica alone; it goes with the whole object,"
     " when the revision is deleted"
 )
 
 
 @dataclass(slots=True, kw_only=True)
-class _Work:
+class Work:
     """A batch of drops, by index: what is decided, and what is to be done."""
 
-    outcomes: dict[int, Outcome]
-    whole: list[int]
-    memory: list[int]
+    outcomes: dict[int, Outcome] = field(default_factory=dict)
+    whole: list[int] = field(default_factory=list)
+    memory: list[int] = field(default_factory=list)
 
 
 async def remove(
@@ -70,7 +71,7 @@ async def remove(
 ) -> list[Outcome]:
     """Drop the named instances.  Raises ReconcileError when nothing could be looked at."""
     entries, _ = await connection.look.entries([item.member.key for item in batch])
-    work = _Work(outcomes={}, whole=[], memory=[])
+    work = Work()
     for index, item in enumerate(batch):
         entry = entries.get(item.member.key)
         outcome = named(connection, kind, item, entry, instance_of)
@@ -79,11 +80,11 @@ async def remove(
         elif item.whole:
             work.whole.append(index)
         elif kind is not MEMORY:
-            work.outcomes[index] = Permanent(detail=_ALONE)
+            work.outcomes[index] = Permanent(detail=ALONE)
         else:
             work.memory.append(index)
     if work.whole:
-        await _remove_whole(connection, batch, work)
+        await remove_whole(connection, batch, work, entries)
     if work.memory:
         await _drop_memory(connection, batch, work, instance_of)
     return [work.outcomes[index] for index in range(len(batch))]
@@ -116,8 +117,13 @@ def named(
 # --- whole objects ------------------------------------------------------------------------------
 
 
-async def _remove_whole(connection: Connection, batch: Sequence[DropItem], work: _Work) -> None:
-    """Remove objects of a deleted revision, every replica of them; honours leases."""
+async def remove_whole(
+    connection: Connection,
+    batch: Sequence[DropItem],
+    work: Work,
+    entries: Mapping[str, Entry],
+) -> None:
+    """Remove objects of a deleted revision, every replica and file of them; honours leases."""
     left = work.whole
     until_s = connection.context.clock.monotonic_s() + connection.options.patience_s
     while left:
@@ -136,21 +142,36 @@ async def _remove_whole(connection: Connection, batch: Sequence[DropItem], work:
             for index, code in zip(left, codes, strict=True)
             if code != 0 and meaning_of(code) in (Meaning.LEASED, Meaning.WRITING)
         ]
-        await to_thread.run_sync(
-            connection.book.forget,
-            [
-                batch[index].member.key
-                for index in left
-                if isinstance(work.outcomes[index], (Done, NoOp))
-            ],
-        )
+        gone = [index for index in left if isinstance(work.outcomes[index], (Done, NoOp))]
+        await _forget(connection, batch, gone, work, entries)
         left = leased
         if left and not await _patient(connection, until_s):
             return
 
 
+async def _forget(
+    connection: Connection,
+    batch: Sequence[DropItem],
+    gone: Sequence[int],
+    work: Work,
+    entries: Mapping[str, Entry],
+) -> None:
+    """Remove the files that Mooncake leaves, then the rows that say where they are."""
+    removed = []
+    for index in gone:
+        member = batch[index].member
+        path = connection.disk.path_of(member.key, entries) if connection.disk is not None else ""
+        try:
+            if connection.disk is not None and path:
+                await connection.disk.call(FileEngine.remove, path)
+            removed.append(member.key)
+        except ReconcileError as error:
+            work.outcomes[index] = outcome_from_error(error)
+    await to_thread.run_sync(connection.book.forget, removed)
+
+
 def _note_waiting(
-    connection: Connection, batch: Sequence[DropItem], tried: Sequence[int], work: _Work
+    connection: Connection, batch: Sequence[DropItem], tried: Sequence[int], work: Work
 ) -> None:
     """Tell our own reading which groups wait for a lease to run out, and which do not any more."""
     waits: dict[str, bool] = {}
@@ -179,7 +200,7 @@ async def _patient(connection: Connection, until_s: float) -> bool:
 
 
 async def _drop_memory(
-    connection: Connection, batch: Sequence[DropItem], work: _Work, instance_of: InstanceOf
+    connection: Connection, batch: Sequence[DropItem], work: Work, instance_of: InstanceOf
 ) -> None:
     left = work.memory
     until_s = connection.context.clock.monotonic_s() + connection.options.patience_s
@@ -221,7 +242,7 @@ def _why_not(
 
 
 async def _drop_ready(
-    connection: Connection, batch: Sequence[DropItem], ready: Sequence[int], work: _Work
+    connection: Connection, batch: Sequence[DropItem], ready: Sequence[int], work: Work
 ) -> None:
     """Clear what this client owns, park the rest; the outcome is what is seen after it."""
     owner = await connection.clients.owner_name()
@@ -248,7 +269,7 @@ async def _drop_ready(
 
 
 async def _undoubted(
-    connection: Connection, batch: Sequence[DropItem], indexes: Sequence[int], work: _Work
+    connection: Connection, batch: Sequence[DropItem], indexes: Sequence[int], work: Work
 ) -> list[int]:
     """Those that have a cold copy that counts, by a look of its own; the others are refused."""
     members = [batch[index].member for index in indexes]
@@ -267,7 +288,7 @@ def _refused(why: str) -> Outcome:
 
 
 async def _drop_owned(
-    connection: Connection, batch: Sequence[DropItem], owned: Sequence[int], work: _Work
+    connection: Connection, batch: Sequence[DropItem], owned: Sequence[int], work: Work
 ) -> None:
     found = await _clear(connection, [batch[index].member for index in owned])
     entries, _ = await connection.look.entries([batch[index].member.key for index in owned])

@@ -8,14 +8,14 @@ its digest is known, by our own put or by reading it.
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-import anyio
 from anyio import to_thread
 
+from weightctl.adapters.mooncake.belated import Belated
 from weightctl.adapters.mooncake.client.engine import Engine
-from weightctl.adapters.mooncake.client.transfers import digest_of, put
+from weightctl.adapters.mooncake.client.transfers import digest_of
 from weightctl.adapters.mooncake.keys import problem_of
 from weightctl.adapters.mooncake.master.replicas import (
     MEMORY,
@@ -25,8 +25,9 @@ from weightctl.adapters.mooncake.master.replicas import (
     size_of,
     state_of,
 )
-from weightctl.adapters.mooncake.ownership.book import Row
+from weightctl.adapters.mooncake.ownership.book import row_of
 from weightctl.adapters.mooncake.proof.cold import doubts, learn, note_sole
+from weightctl.adapters.mooncake.putting import alone, bring
 from weightctl.adapters.shared.translate import outcome_from_error
 from weightctl.controller.core.observation import MemberState
 from weightctl.controller.errors import ReconcileError
@@ -42,7 +43,7 @@ from weightctl.controller.ports import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from weightctl.adapters.mooncake.connection import Connection
     from weightctl.adapters.mooncake.master.replicas import Entry, ReplicaKind
@@ -69,6 +70,7 @@ class Storing:
         self._writing: set[tuple[str, str]] = set()
         self._fresh: set[str] = set()
         """Keys that were put and not looked at since."""
+        self._belated = Belated(connection, kind)
 
     def written(self, members: Members) -> list[int]:
         """Indexes of the members that this tier is writing."""
@@ -93,7 +95,7 @@ class Storing:
         free = [index for index, item in enumerate(batch) if not self.is_written(item.member)]
         for index in set(range(len(batch))) - set(free):
             outcomes[index] = Busy(detail="it is being written by this process")
-        with self._claimed([batch[index].member for index in free]):
+        with self.claimed([batch[index].member for index in free]):
             seen = await self._looked_at([batch[index].member for index in free])
             awaited = []
             for index in free:
@@ -114,13 +116,14 @@ class Storing:
         row = self._connection.book.get(member.key)
         if row is not None and row.sha256 == member.sha256:
             return None
-        await self._record([member], owner="")
+        await self._record(member)
         entries, _ = await self._connection.look.entries([member.key])
         entry = entries.get(member.key)
         return self._instance_of(member.key, entry) if entry is not None else None
 
     @contextmanager
-    def _claimed(self, members: Sequence[Member]) -> Iterator[None]:
+    def claimed(self, members: Sequence[Member]) -> Iterator[None]:
+        """This tier writes the members within the block."""
         claims = {(member.group_id, member.key) for member in members}
         self._writing |= claims
         try:
@@ -159,15 +162,17 @@ class Storing:
         if problem:
             return Permanent(detail=f"Mooncake cannot keep it: {problem}")
         try:
-            if entry is None:
-                async with self._alone(member.key):
+            if entry is None or self._is_only_a_file(entry):
+                async with alone(self._connection, member.key):
                     entries, _ = await self._connection.look.entries([member.key])
                     entry = entries.get(member.key)
                     if is_absent(entry):
                         return await self._put(item, fence, limit)
+                    if self._is_only_a_file(entry):
+                        return await self._put(item, fence, limit, over=True)
             if not is_there(entry) or entry is None:
                 return Busy(detail="it is being written")
-            refused = await self._other_content(member, entry)
+            refused = await self.other_content(member, entry)
             if refused is not None:
                 return refused
             state = self._connection.segments.state_of(entry, self._kind, member.size_bytes)
@@ -175,25 +180,22 @@ class Storing:
                 self._kind.hot or not await doubts(self._connection, [member], {member.key: entry})
             ):
                 return NoOp(instance_id=self._instance_of(member.key, entry))
+            if self._belated.is_due(member, entry, fence):
+                async with alone(self._connection, member.key):
+                    left = await self._belated.take_back(item)
+                    return left or await self._put(item, fence, limit)
             await _charge(limit, member.size_bytes)
         except (ReconcileError, OSError) as error:
             return outcome_from_error(error, expected_sha256=member.sha256)
         return None
 
-    @asynccontextmanager
-    async def _alone(self, key: str) -> AsyncIterator[None]:
-        """Nobody else of this connection looks whether the key has to be put, or puts it."""
-        putting = self._connection.putting
-        while (running := putting.get(key)) is not None:
-            await running.wait()
-        putting[key] = ended = anyio.Event()
-        try:
-            yield
-        finally:
-            del putting[key]
-            ended.set()
+    def _is_only_a_file(self, entry: Entry | None) -> bool:
+        """Whether it is wanted in memory and nothing is left that Mooncake could promote."""
+        if not self._kind.hot or self._connection.disk is None or entry is None:
+            return False
+        return bool(entry.disk) and not (entry.memory or entry.local_disk)
 
-    async def _other_content(self, member: Member, entry: Entry) -> Outcome | None:
+    async def other_content(self, member: Member, entry: Entry) -> Outcome | None:
         """Conflict when something else lies under the key; None when it is the member.
 
         Busy when that can only be told by reading it, which has to wait.
@@ -212,55 +214,22 @@ class Storing:
         got = await digest_of(self._connection, member, None)
         if got != member.sha256:
             return Conflict(detail="other content lies under its key")
-        await self._record([member], owner="")
+        await self._record(member)
         return None
 
-    async def _put(self, item: StoreItem, fence: Fence, limit: Limiter | None) -> Outcome | None:
-        connection, member = self._connection, item.member
-        other = connection.book.shares_file(member.key)
-        if other:
-            return Permanent(
-                detail=f"on a host's disk it could share a file with {other!r}: rename one of them"
-            )
-        owner = await connection.clients.owner_name()
-        try:
-            await self._record([member], owner=owner)
-            outcome = await put(connection, item, fence, limit)
-        except (ReconcileError, OSError) as error:
-            outcome = outcome_from_error(error, expected_sha256=member.sha256)
-        if isinstance(outcome, Busy):  # whoever puts it, its content is not known to be this
-            await to_thread.run_sync(connection.book.forget, [member.key])
-        elif not isinstance(outcome, Done):
-            await self._unrecord(member)
+    async def _put(
+        self, item: StoreItem, fence: Fence, limit: Limiter | None, *, over: bool = False
+    ) -> Outcome | None:
+        outcome = await bring(self._connection, item, fence, limit, over=over)
         if not isinstance(outcome, Done):
             return outcome
-        self._fresh.add(member.key)
-        connection.sole.pop(member.key, None)
+        self._fresh.add(item.member.key)
+        self._connection.sole.pop(item.member.key, None)
         return None  # there is more to wait for: what was ended is not yet what is seen
 
-    async def _record(self, members: Sequence[Member], *, owner: str) -> None:
-        rows = [
-            Row(
-                key=member.key,
-                group_id=member.group_id,
-                size_bytes=member.size_bytes,
-                sha256=member.sha256,
-                token=self._connection.context.entropy.token(8),
-                owner=owner,
-            )
-            for member in members
-        ]
-        await to_thread.run_sync(self._connection.book.put, rows)
-
-    async def _unrecord(self, member: Member) -> None:
-        """Forget a put that did not become anything, if the Master says so."""
-        with anyio.CancelScope(shield=True):
-            try:
-                entries, _ = await self._connection.look.entries([member.key])
-                if is_absent(entries.get(member.key)):
-                    await to_thread.run_sync(self._connection.book.forget, [member.key])
-            except ReconcileError:
-                return  # the row stays: it says what may be there
+    async def _record(self, member: Member) -> None:
+        row = row_of(member, self._connection.context.entropy.token(8), owner="")
+        await to_thread.run_sync(self._connection.book.put, [row])
 
     # --- what Mooncake makes ---
 
@@ -272,6 +241,7 @@ class Storing:
         started_s = clock.monotonic_s()
         touch_at_s = started_s
         doubted: dict[str, str] = {}
+        entries: Mapping[str, Entry] = {}
         while left and clock.monotonic_s() - started_s < self._connection.options.appear_s:
             try:
                 entries, _ = await self._connection.look.entries(list(left))
@@ -299,12 +269,15 @@ class Storing:
             if left:
                 waited_s = clock.monotonic_s() - started_s
                 await clock.sleep(min(max(waited_s * POLL_SHARE, POLL_S[0]), POLL_S[1]))
+        self._belated.ended(key for key, one in outcomes.items() if isinstance(one, Done))
+        self._belated.waited(left, entries, came=bool(outcomes))
         late = (
             f"no such replica within {self._connection.options.appear_s:g} s; it is made by"
             f" {self._kind.made_by}"
         )
         return [
-            outcomes.get(member.key) or Retry(detail=doubted.get(member.key, late))
+            outcomes.get(member.key)
+            or Retry(detail=doubted.get(member.key, late + self._belated.told(member.key)))
             for member in members
         ]
 

@@ -17,6 +17,7 @@ from anyio import to_thread
 from weightctl.adapters.mooncake.client.transfers import Reader
 from weightctl.adapters.mooncake.keys import problem_of
 from weightctl.adapters.mooncake.master.replicas import (
+    DISK,
     KINDS,
     MEMORY,
     place_of,
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from weightctl.controller.core.observation import Member, Members
     from weightctl.controller.ports import DropItem, Fence, Limiter, MediumReport, StoreItem
 
-_READ_ONLY = Permanent(detail="the tier was opened for asking only")
+READ_ONLY = Permanent(detail="the tier was opened for asking only")
 _NO_QUARANTINE = Permanent(
     detail="Mooncake cannot take a replica out of sight: look at it, remove it by hand, repair"
 )
@@ -73,10 +74,10 @@ class MooncakeTier:
                 persistent=not hot,
                 shared=True,
                 atomic_publish=True,
-                ranged_read=hot,
+                ranged_read=hot or self._kind is DISK,
                 delete_is_immediate=False,
                 # What is put anew gets the address, and the disk, of one of its size.
-                instance_is_reused=True,
+                instance_is_reused=self._kind is not DISK,
                 observe_only=self._kind.observe_only,
             ),
             medium=f"mooncake {options.connection.cluster}",
@@ -240,9 +241,7 @@ class MooncakeTier:
 
     async def _strays(self) -> list[tuple[str, InventoryItem]]:
         """(group, item) of what has a managed name and is not in the book."""
-        keys = await self._connection.serving.all_keys()
-        rows = await to_thread.run_sync(self._connection.book.rows)
-        groups = await to_thread.run_sync(strays, keys, rows)
+        groups = await self._strange()
         entries, _ = await self._connection.look.entries(list(groups))
         found = []
         for key, group in sorted(groups.items()):
@@ -251,6 +250,12 @@ class MooncakeTier:
             if item is not None:
                 found.append((group, item))
         return found
+
+    async def _strange(self) -> Mapping[str, str]:
+        """Group by key of the strays."""
+        keys = await self._connection.serving.all_keys()
+        rows = await to_thread.run_sync(self._connection.book.rows)
+        return await to_thread.run_sync(strays, keys, rows)
 
     async def capacity(self) -> TierCapacity:
         """As ports.Tier.capacity: of the segments, or of what the options declare."""
@@ -278,7 +283,7 @@ class MooncakeTier:
     ) -> Sequence[Outcome]:
         """As ports.Tier.store; where Mooncake makes the replica itself, wait for it."""
         if self._connection.context.read_only:
-            return [_READ_ONLY] * len(batch)
+            return [READ_ONLY] * len(batch)
         if self._kind.observe_only:
             detail = f"{self._kind.kind} only shows replicas; one is made by {self._kind.made_by}"
             return [Permanent(detail=detail)] * len(batch)
@@ -315,7 +320,7 @@ class MooncakeTier:
     async def drop(self, batch: Sequence[DropItem], fence: Fence) -> Sequence[Outcome]:
         """As ports.Tier.drop."""
         if self._connection.context.read_only:
-            return [_READ_ONLY] * len(batch)
+            return [READ_ONLY] * len(batch)
         if not batch:
             await self._admit(fence)
             return []

@@ -6,18 +6,16 @@ name says what has changed and where the adapter has to be looked at.
 
 import itertools
 import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.parse import quote
 
 import pytest
 
+from tests.support.mooncake.driven import Client, client
 from tests.support.mooncake.lab import (
     LEASE_TTL_S,
     MIB,
@@ -31,78 +29,11 @@ from tests.support.mooncake.lab import (
 )
 from weightctl.adapters.mooncake.client.codes import CODES, Meaning
 from weightctl.adapters.mooncake.keys import KEY_BYTES_MAX
-from weightctl.adapters.mooncake.lab.cluster import STARTS
 
 pytestmark = needs_wheel
 
 GRACE_S = 10
 """Longer than two questions take on a busy machine."""
-
-_CLIENT = """
-import ctypes, json, sys
-from mooncake import store as library
-store = library.MooncakeDistributedStore()
-code = store.setup("127.0.0.1", "P2PHANDSHAKE", 0, 32 << 20, "tcp", "", sys.argv[1])
-memory = bytearray(4 << 20)
-pointer = ctypes.addressof((ctypes.c_char * len(memory)).from_buffer(memory))
-store.register_buffer(pointer, len(memory))
-def config(**fields):
-    made = library.ReplicateConfig()
-    for name, value in fields.items():
-        setattr(made, name, value)
-    return made
-print(json.dumps(code), flush=True)
-for line in sys.stdin:
-    print(json.dumps(eval(json.loads(line))), flush=True)
-"""
-
-
-class Client:
-    """A client without a segment in a process of its own, driven by expressions."""
-
-    def __init__(self, real: Cluster, answer_s: int) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", _CLIENT, real.master],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "MC_RPC_TIMEOUT_MS": str(answer_s * 1000)},
-            text=True,
-        )
-        self.ready = self._answer() == 0
-
-    def _answer(self) -> object:
-        assert self.process.stdout is not None
-        return json.loads(self.process.stdout.readline())
-
-    def __call__(self, expression: str) -> object:
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(expression) + "\n")
-        self.process.stdin.flush()
-        return self._answer()
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        for pipe in (self.process.stdin, self.process.stdout):
-            assert pipe is not None
-            pipe.close()
-
-
-@contextmanager
-def client(real: Cluster, answer_s: int = 60) -> Iterator[Client]:
-    """It waits for one answer of the Master that long."""
-    made = Client(real, answer_s)
-    for _ in range(STARTS):  # its set-up asks the Master, too
-        if made.ready:
-            break
-        made.close()
-        made = Client(real, answer_s)
-    try:
-        assert made.ready
-        yield made
-    finally:
-        made.close()
 
 
 @pytest.fixture(scope="module")

@@ -1,84 +1,251 @@
-"""Copies below a Master's `root_fs_dir`: Mooncake's plain put makes them, a session makes none.
+"""The tier `mooncake-disk` beside a real Master with `--root_fs_dir`: files are the cold copies.
 
-weightctl puts in sessions, so it only shows such copies, and says so before an import begins.
+What is relied on is in tests/contract/test_mooncake_root_fs.py; here is what weightctl makes of it.
 """
 
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from anyio import to_thread
 
-from tests.support.cli import IDENTITY, Cli
-from tests.support.mooncake.lab import LEASE_TTL_S, Cluster, cluster, needs_wheel, until
+from tests.support.mooncake.below_fs import below_fs, tiers
+from tests.support.mooncake.lab import Cluster, needs_wheel, until
+from weightctl.adapters.conformance.suite.material import (
+    content_of,
+    drop_item,
+    fence,
+    item_of,
+    kinds,
+    member_of,
+    members_of,
+    read_all,
+    states,
+    store,
+)
+from weightctl.adapters.mooncake.root_fs import putting
+from weightctl.adapters.mooncake.root_fs.engine import KEPT
+from weightctl.adapters.mooncake.root_fs.tier import DiskTier
+from weightctl.adapters.mooncake.tier import MooncakeTier
+from weightctl.controller.core.observation import Member, MemberState
+from weightctl.controller.errors import TransientError
+from weightctl.controller.ports import Retry, StoreItem
 
 pytestmark = needs_wheel
 
-SECTION = """
-[mooncake]
-admin = "{admin}"
-master = "{master}"
-lease_ttl_s = {lease_ttl_s}
-deadline_s = 60
-
-[[tier]]
-name = "memory"
-kind = "mooncake-memory"
-
-[[tier]]
-name = "fs"
-kind = "mooncake-disk"
-capacity_bytes = "1GiB"
-"""
-_PUTS = """
-import ctypes, mmap, sys
-from mooncake import store as library
-store = library.MooncakeDistributedStore()
-assert store.setup("127.0.0.1", "P2PHANDSHAKE", 0, 32 << 20, "tcp", "", sys.argv[1]) == 0
-memory = mmap.mmap(-1, 4096)
-pointer = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-store.register_buffer(pointer, 4096)
-config = library.ReplicateConfig()
-config.with_hard_pin = True
-assert store.batch_put_session_start(["session"], [4096], config) == [0]
-assert store.batch_put_from_multi_buffer_ranges(["session"], [[pointer]], [[4096]], [[0]]) == [4096]
-assert store.batch_put_session_end(["session"]) == [0]
-assert store.put("plain", b"plain", config) == 0
-print("put", flush=True)
-sys.stdin.readline()
-"""
+COMPLETE, ABSENT, UNKNOWN = MemberState.COMPLETE, MemberState.ABSENT, MemberState.UNKNOWN
+KEY = "weights/a/payload"
+CONTENT = content_of(9_000_000)
 
 
-@pytest.fixture
-def real(tmp_path: Path) -> Iterator[Cluster]:
-    (tmp_path / "fs").mkdir()
-    folder = tmp_path / "cluster"
-    folder.mkdir()
-    flags = ("--client_ttl=120", f"--root_fs_dir={tmp_path / 'fs'}")
-    with cluster(folder, *flags, hosts=1, segment_mib=64, offload=False) as made:
+@pytest.fixture(scope="module")
+def shared_master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with below_fs(tmp_path_factory.mktemp("shared")) as made:
         yield made
 
 
-def test_only_a_plain_put_makes_a_copy_and_an_import_is_refused_before_it_begins(
+@pytest.fixture
+def real(shared_master: Cluster, tmp_path: Path) -> Cluster:
+    """Emptied by its own call: everything in it was put at once, so nothing holds that up."""
+    shared_master.get("/api/v1/remove_all?force=true", method="POST")
+    until("every object has gone", lambda: not shared_master.get("/get_all_keys").split())
+    return shared_master
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Cluster]:
+    with below_fs(tmp_path / "cluster") as made:
+        yield made
+
+
+@pytest.fixture
+def hasty(tmp_path: Path) -> Iterator[Cluster]:
+    """A Master that soon releases what was begun and not ended."""
+    short = ("--put_start_discard_timeout_sec=1", "--put_start_release_timeout_sec=2")
+    with below_fs(tmp_path / "cluster", *short) as made:
+        yield made
+
+
+async def put(memory: MooncakeTier, disk: DiskTier) -> Member:
+    (member,) = await store(memory, {KEY: CONTENT})
+    assert kinds(await disk.store([item_of(member, CONTENT)], fence())) == ["NoOp"]
+    return member
+
+
+async def evicted(memory: MooncakeTier, member: Member) -> None:
+    assert kinds(await memory.drop([await drop_item(memory, member)], fence())) == ["Done"]
+
+
+async def file_of(real: Cluster) -> Path:
+    entry = await to_thread.run_sync(real.entry, KEY)
+    return Path(entry["disk_values"][0]["file_path"])
+
+
+async def files_below(path: Path) -> set[str]:
+    """Names of all files of the cluster's folder but the sign and those of small objects."""
+    root = path.parents[2]
+
+    def names() -> set[str]:
+        found = {one.name for one in root.rglob("*") if one.is_file()}
+        return {name for name in found if not name.startswith("weightctl-")}
+
+    return await to_thread.run_sync(names)
+
+
+async def when(what: str, holds: Callable[[], bool]) -> None:
+    await to_thread.run_sync(until, what, holds)
+
+
+async def test_a_whole_life_leaves_nothing(real: Cluster, tmp_path: Path) -> None:
+    async with tiers(real, tmp_path) as (memory, disk):
+        member = await put(memory, disk)
+        path = await file_of(real)
+        assert kinds(await disk.verify([member])) == ["Done"]
+        await evicted(memory, member)
+        assert (await states(memory, member), await states(disk, member)) == ([ABSENT], [COMPLETE])
+        assert await read_all(disk, member) == CONTENT
+        taken = await to_thread.run_sync(real.entry, KEY)
+        assert not taken["values"], "reading the file promotes nothing"
+        back = StoreItem(member=member, open_source=lambda: disk.open(member))
+        assert kinds(await memory.store([back], fence())) == ["Done"]
+        assert (await states(memory, member), await states(disk, member)) == (
+            [COMPLETE],
+            [COMPLETE],
+        )
+        assert await files_below(path) == {path.name}
+        item = replace(await drop_item(memory, member), whole=True)
+        assert kinds(await memory.drop([item], fence())) == ["Done"]
+        assert await states(disk, member) == [ABSENT]
+        assert not await files_below(path)
+        assert not await disk.inventory()
+
+
+async def test_a_master_that_was_restarted_has_lost_the_objects_and_the_files_count(
+    own: Cluster, tmp_path: Path
+) -> None:
+    async with tiers(own, tmp_path / "s") as (memory, disk):
+        member = await put(memory, disk)
+        path = await file_of(own)
+    await to_thread.run_sync(own.stop_master)
+    await to_thread.run_sync(own.start_master)
+    await when("the host is back", lambda: '"OK"' in own.get("/get_segments_detail"))
+    async with tiers(own, tmp_path / "s") as (memory, disk):
+        assert await states(memory, member) == [ABSENT]
+        assert await states(disk, member) == [COMPLETE]
+        observed = await disk.observe(members_of([member]), detail=[0])
+        assert observed.details[0].sha256 == member.sha256
+        assert await read_all(disk, member) == CONTENT
+        back = StoreItem(member=member, open_source=lambda: disk.open(member))
+        assert kinds(await memory.store([back], fence())) == ["Done"]
+        await evicted(memory, member)
+        assert await file_of(own) == path
+        assert await read_all(disk, member) == CONTENT
+        await to_thread.run_sync(own.stop_master)
+        await to_thread.run_sync(own.start_master)
+        await when("the host is back", lambda: '"OK"' in own.get("/get_segments_detail"))
+        while await states(disk, member) != [COMPLETE]:  # until our client is connected again
+            pass
+        item = await drop_item(disk, member)
+        assert kinds(await disk.drop([replace(item, whole=True)], fence())) == ["Done"]
+        assert await states(disk, member) == [ABSENT]
+        assert not await files_below(path)
+
+
+async def test_what_was_removed_to_be_put_anew_and_was_not_is_kept_beside_and_comes_back(
+    real: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ends_there(*_: object) -> int:
+        raise TransientError("the process", "it was killed")
+
+    async with tiers(real, tmp_path) as (memory, disk):
+        member = await put(memory, disk)
+        path = await file_of(real)
+        await evicted(memory, member)
+        with monkeypatch.context() as patched:
+            patched.setattr(putting, "_put", ends_there)
+            assert kinds(await memory.store([item_of(member, CONTENT)], fence())) == ["Retry"]
+    async with tiers(real, tmp_path) as (memory, disk):
+        assert await files_below(path) == {path.name + KEPT}
+        assert (await states(memory, member), await states(disk, member)) == ([ABSENT], [COMPLETE])
+        assert kinds(await disk.verify([member])) == ["Done"]
+        assert kinds(await disk.store([item_of(member, CONTENT)], fence())) == ["NoOp"]
+        back = StoreItem(member=member, open_source=lambda: disk.open(member))
+        assert kinds(await memory.store([back], fence())) == ["Done"]
+        assert await files_below(path) == {path.name}
+        await evicted(memory, member)
+
+
+async def test_a_file_that_is_gone_is_absent_justifies_nothing_and_is_written_again(
     real: Cluster, tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-c", _PUTS, real.master]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    ) as child:
+    async with tiers(real, tmp_path, patience_s=0.001) as (memory, disk):
+        member = await put(memory, disk)
+        path = await file_of(real)
+        await to_thread.run_sync(path.unlink)
+        assert await states(disk, member) == [ABSENT]
+        item = await drop_item(memory, member)
+        assert kinds(await memory.drop([item], fence())) == ["Busy"]
+        again = StoreItem(member=member, open_source=lambda: memory.open(member))
+        assert kinds(await disk.store([again], fence())) == ["Done"]
+        assert await to_thread.run_sync(path.read_bytes) == CONTENT
+        assert await files_below(path) == {path.name}
+
+
+async def test_a_file_that_was_changed_is_told_as_damaged_set_aside_and_written_again(
+    real: Cluster, tmp_path: Path
+) -> None:
+    async with tiers(real, tmp_path, patience_s=0.001) as (memory, disk):
+        member = await put(memory, disk)
+        path = await file_of(real)
+        await to_thread.run_sync(path.write_bytes, b"y" * len(CONTENT))
+        observed = await disk.observe(members_of([member]), detail=[0])
+        assert observed.details[0].sha256 is None
+        item = await drop_item(memory, member)
+        assert kinds(await memory.drop([item], fence())) == ["Busy"]
+        assert kinds(await disk.verify([member])) == ["Corrupt"]
+        bad = await drop_item(disk, member)
+        assert kinds(await disk.quarantine([bad], fence())) == ["Done"]
+        assert await states(disk, member) == [ABSENT]
+        assert kinds(await disk.store([item_of(member, CONTENT)], fence())) == ["Done"]
+        assert await read_all(disk, member) == CONTENT
+
+
+async def test_what_is_not_mounted_is_unknown_and_never_absent(
+    real: Cluster, tmp_path: Path
+) -> None:
+    async with tiers(real, tmp_path) as (memory, disk):
+        member = await put(memory, disk)
+        folder = (await file_of(real)).parents[2]
+        aside = folder.with_name("aside")
+        await to_thread.run_sync(folder.rename, aside)
         try:
-            assert child.stdout is not None
-            assert child.stdout.readline() == b"put\n"
-            until("its copy is there", lambda: bool(real.entry("plain")["disk_values"]))
-            assert real.entry("session")["values"]
-            assert not real.entry("session")["disk_values"]
+            observed = await disk.observe(members_of([member]))
+            assert [*observed.states] == [UNKNOWN]
+            assert "may not be mounted on this host" in observed.problem
+            assert kinds(await disk.verify([member])) == ["Retry"]
+            item = await drop_item(memory, member)
+            assert kinds(await memory.drop([item], fence())) == ["Retry"]
         finally:
-            child.kill()
-    section = SECTION.format(admin=real.admin, master=real.master, lease_ttl_s=LEASE_TTL_S)
-    cli = Cli(tmp_path, (), extra=section)
-    refused = cli.run("import", IDENTITY, str(cli.model), code=2).err
-    assert "fs (mooncake-disk) shows replicas that others make, and can make none" in refused
-    cli.run("get", IDENTITY, code=3)
-    checks = {check["name"]: check for check in cli.json("doctor", code=1)["checks"]}
-    assert "a persistent cold tier; fs only shows" in checks["kinds of tiers"]["detail"]
+            await to_thread.run_sync(aside.rename, folder)
+        assert await states(disk, member) == [COMPLETE]
+
+
+async def test_a_put_that_was_killed_before_its_file_is_put_anew_once_that_is_released(
+    hasty: Cluster, tmp_path: Path
+) -> None:
+    """A session leaves what such a put leaves; the bytes come from outside of the cluster."""
+    async with tiers(hasty, tmp_path / "s", appear_s=0.1, patience_s=0.001) as (memory, disk):
+        member, disk.connection.disk = member_of(KEY, CONTENT), None
+        while await states(memory, member) != [COMPLETE]:
+            await memory.store([item_of(member, CONTENT)], fence())
+        disk.connection.disk = disk.files
+        again = StoreItem(member=member, open_source=lambda: memory.open(member))
+        (outcome,) = await disk.store([again], fence())
+        assert isinstance(outcome, Retry)
+        assert "nothing else is known to hold its bytes" in outcome.detail
+        seen = set[str]()
+        while await states(disk, member) != [COMPLETE]:
+            seen.update(kinds(await disk.store([item_of(member, CONTENT)], fence())))
+        assert seen <= {"Busy", "Retry", "Done"}
+        assert await read_all(disk, member) == CONTENT

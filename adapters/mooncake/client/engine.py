@@ -32,6 +32,7 @@ class Engine:
         self._pointer = 0
         self._token = ""
         self._held: mmap.mmap | None = None
+        self._held_by: dict[str, mmap.mmap] = {}
 
     def connect(self, token: str, environment: dict[str, str]) -> str:
         """Set the client up, once; the token given then, by which it is known as an owner.
@@ -69,6 +70,11 @@ class Engine:
         self, key: str, size_bytes: int, group_id: str, *, data_type: int, segment: str
     ) -> int:
         """Begin to put one object; nobody can read it before `end`."""
+        config = self._config(group_id, data_type, segment)
+        code: int = self._store.batch_put_session_start([key], [size_bytes], config)[0]
+        return code
+
+    def _config(self, group_id: str, data_type: int, segment: str) -> Any:  # noqa: ANN401 - its own
         config = self._library.ReplicateConfig()
         config.replica_num = 1
         config.with_hard_pin = True
@@ -78,8 +84,7 @@ class Engine:
         )
         if segment:
             config.preferred_segment = segment
-        code: int = self._store.batch_put_session_start([key], [size_bytes], config)[0]
-        return code
+        return config
 
     def write(self, key: str, offset: int, size_bytes: int) -> int:
         """Write the first bytes of the buffer at an offset; a negative code, or the count."""
@@ -97,6 +102,38 @@ class Engine:
         """Take back what was begun."""
         code: int = self._store.batch_put_session_revoke([key])[0]
         return code
+
+    # --- putting at once, which makes a DISK replica, too ---
+
+    def hold(self, key: str, size_bytes: int) -> None:
+        """Have room for the bytes of an object that is to be put."""
+        self._held_by[key] = mmap.mmap(-1, size_bytes)
+
+    def gather(self, key: str, offset: int, size_bytes: int) -> int:
+        """Take the first bytes of the buffer for it; their count."""
+        self._holding(key)[offset : offset + size_bytes] = self._buffer[:size_bytes]
+        return size_bytes
+
+    def put_held(self, key: str, group_id: str, *, data_type: int, segment: str) -> int:
+        """Put it; 0 also when another object is there, and then nothing is written."""
+        held = self._holding(key)
+        config = self._config(group_id, data_type, segment)
+        pointer = _address(memoryview(held))
+        self._store.register_buffer(pointer, len(held))
+        try:
+            code: int = self._store.put_from(key, pointer, len(held), config)
+        finally:
+            self._store.unregister_buffer(pointer)
+        return code
+
+    def let_go_of(self, key: str) -> None:
+        """Forget its bytes."""
+        self._held_by.pop(key, None)
+
+    def _holding(self, key: str) -> mmap.mmap:
+        if key not in self._held_by:
+            raise TransientError(f"the bytes of {key}", "their process has ended", "put it again")
+        return self._held_by[key]
 
     # --- reading; each takes Mooncake's lease on the object ---
 

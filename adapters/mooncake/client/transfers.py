@@ -29,6 +29,8 @@ from weightctl.controller.ports import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from weightctl.adapters.mooncake.connection import Connection
     from weightctl.controller.core.observation import Member
     from weightctl.controller.ports import Fence, Limiter, StoreItem
@@ -52,10 +54,10 @@ async def put(
                 segment=connection.segments.next(),
             )
         if code != 0:
-            return await _refused(connection, member, code)
+            return await no_room_or(connection, member, code)
         ended = False
         try:
-            got = await _write(connection, member.key, source, limit)
+            got = await write_all(connection, member.key, source, limit, Engine.write)
             if got != member.sha256:
                 return Corrupt(expected=member.sha256, got=got)
             await to_thread.run_sync(connection.book.admit, fence)
@@ -72,7 +74,8 @@ async def put(
     return Done(moved_bytes=member.size_bytes)
 
 
-async def _refused(connection: Connection, member: Member, code: int) -> Outcome:
+async def no_room_or(connection: Connection, member: Member, code: int) -> Outcome:
+    """What a put means that was refused with `code`.  Raises TransientError."""
     if meaning_of(code) is Meaning.EXISTS:  # since it was looked at; the next look compares
         return Busy(detail="somebody else has just begun to put it")
     if meaning_of(code) is not Meaning.FULL:
@@ -82,10 +85,14 @@ async def _refused(connection: Connection, member: Member, code: int) -> Outcome
     return NoCapacity(needed_bytes=member.size_bytes, free_bytes=max(free_bytes, 0))
 
 
-async def _write(
-    connection: Connection, key: str, source: RangedReader, limit: Limiter | None
+async def write_all(
+    connection: Connection,
+    key: str,
+    source: RangedReader,
+    limit: Limiter | None,
+    write: Callable[[Engine, str, int, int], int],
 ) -> bytes:
-    """Write every byte of the source into the session; their SHA-256."""
+    """Give every byte of the source to the owning client, by `write`; their SHA-256."""
     digest = hashlib.sha256()
     size_bytes = min(PIECE_BYTES, source.size_bytes)
     slots = [
@@ -106,7 +113,7 @@ async def _write(
         await to_thread.run_sync(digest.update, piece)
         async with connection.clients.owner() as worker:
             worker.buffer[:size_bytes] = piece
-            code = await worker.call(Engine.write, key, offset, size_bytes)
+            code = await worker.call(write, key, offset, size_bytes)
         if code != size_bytes:
             raise TransientError(
                 f"object {key} could not be written", told(code), "it is tried again"

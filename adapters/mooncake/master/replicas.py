@@ -107,9 +107,8 @@ DISK = ReplicaKind(
     kind="mooncake-disk",
     hot=False,
     listed=attrgetter("disk"),
-    made_by="Mooncake's plain put beside a Master with --root_fs_dir; weightctl puts in sessions,"
-    " because nothing may be readable before its digest was right, and those make none",
-    observe_only=True,
+    made_by="the put of its object: start the Master with --root_fs_dir, and mount that folder here"
+    " and on its hosts",
 )
 NOF = ReplicaKind(
     kind="mooncake-nof",

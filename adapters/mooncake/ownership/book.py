@@ -24,13 +24,15 @@ from weightctl.controller.errors import TransientError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from weightctl.controller.core.observation import Member
     from weightctl.controller.ports import Fence
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS object (
     key TEXT PRIMARY KEY, group_id TEXT NOT NULL, size_bytes INTEGER NOT NULL,
     sha256 BLOB NOT NULL, token TEXT NOT NULL, owner TEXT NOT NULL, drops INTEGER NOT NULL,
-    keeper TEXT NOT NULL DEFAULT '', keeper_host TEXT NOT NULL DEFAULT ''
+    keeper TEXT NOT NULL DEFAULT '', keeper_host TEXT NOT NULL DEFAULT '',
+    file TEXT NOT NULL DEFAULT '', file_stamp TEXT NOT NULL DEFAULT ''
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS fence (holder TEXT PRIMARY KEY, term INTEGER NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS epoch (id INTEGER PRIMARY KEY CHECK (id = 1), token TEXT NOT NULL)
@@ -41,19 +43,18 @@ CREATE TABLE IF NOT EXISTS claim (
     id INTEGER PRIMARY KEY CHECK (id = 1), number INTEGER NOT NULL, refused_by TEXT NOT NULL
 ) STRICT;
 """
-_ADDED = ("keeper", "keeper_host")
+_ADDED = ("keeper", "keeper_host", "file", "file_stamp")
 """Columns that an older book lacks."""
 _COLUMNS = ("key", "group_id", "size_bytes", "sha256", "token", "owner", "drops", *_ADDED)
 _VALUES = attrgetter(*_COLUMNS)
 _SELECT = "SELECT * FROM object"
-_UPSERT = """
-INSERT INTO object
-(key, group_id, size_bytes, sha256, token, owner, drops, keeper, keeper_host)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+_UPSERT = f"""
+INSERT INTO object ({", ".join(_COLUMNS)}) VALUES ({", ".join("?" * len(_COLUMNS))})
 ON CONFLICT (key) DO UPDATE SET group_id = excluded.group_id, size_bytes = excluded.size_bytes,
     sha256 = excluded.sha256, token = excluded.token, owner = excluded.owner,
-    drops = excluded.drops, keeper = excluded.keeper, keeper_host = excluded.keeper_host
-"""
+    drops = excluded.drops, keeper = excluded.keeper, keeper_host = excluded.keeper_host,
+    file = excluded.file, file_stamp = excluded.file_stamp
+"""  # noqa: S608 - of our own names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +75,22 @@ class Row:
     keeper_host: str = ""
     """Name of that client's segment, once its disk copy was seen: a host that comes back on its
     folder is another client of the same name."""
+    file: str = ""
+    """Path of its DISK replica, once that was read right."""
+    file_stamp: str = ""
+    """Which file that was; see `root_fs.engine`."""
+
+
+def row_of(member: Member, token: str, owner: str) -> Row:
+    """The row of a member whose content is known to be right."""
+    return Row(
+        key=member.key,
+        group_id=member.group_id,
+        size_bytes=member.size_bytes,
+        sha256=member.sha256,
+        token=token,
+        owner=owner,
+    )
 
 
 class Book:

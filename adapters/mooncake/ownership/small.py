@@ -17,9 +17,9 @@ from weightctl.adapters.mooncake.master.serving import threaded
 from weightctl.controller.errors import ReconcileError, TransientError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from weightctl.adapters.mooncake.client.clients import Clients
+    from weightctl.adapters.mooncake.client.clients import Clients, CountedWorker
     from weightctl.adapters.mooncake.master.replicas import Entry
     from weightctl.adapters.mooncake.site import Site
 
@@ -31,11 +31,16 @@ PAUSE_S = (1.0, 60.0)
 
 
 class SmallObjects:
-    """Puts and removes objects of one byte for one connection."""
+    """Puts and removes objects of one byte for one connection.
 
-    def __init__(self, site: Site, clients: Clients) -> None:
+    in_sessions: whether they are put as objects are; beside `root_fs_dir` what is put in a session
+    cannot be removed for long.
+    """
+
+    def __init__(self, site: Site, clients: Clients, in_sessions: Callable[[], bool]) -> None:
         self._site = site
         self._clients = clients
+        self._in_sessions = in_sessions
         self._clock = site.context.clock
         self._unseen: set[str] = set()
         """Put, not seen, and not taken back yet."""
@@ -66,18 +71,26 @@ class SmallObjects:
 
     async def _put(self, key: str) -> None:
         async with self._clients.owner() as worker:
-            code = await worker.call(Engine.begin, key, 1, key, data_type=0, segment="")
-            if code == 0:
-                worker.buffer[0] = 0
-                code = min(await worker.call(Engine.write, key, 0, 1), 0)
-            if code == 0:
-                code = await worker.call(Engine.end, key)
+            put = self._in_session if self._in_sessions() else self._at_once
+            code = await put(worker, key)
         if code != 0 and meaning_of(code) is not Meaning.EXISTS:
             raise TransientError(
                 f"{key} could not be put into {self._site.name}",
                 told(code),
                 "let at least one host with free memory be up; it is tried again",
             )
+
+    async def _in_session(self, worker: CountedWorker, key: str) -> int:
+        code = await worker.call(Engine.begin, key, 1, key, data_type=0, segment="")
+        if code == 0:
+            worker.buffer[0] = 0
+            code = min(await worker.call(Engine.write, key, 0, 1), 0)
+        return code or await worker.call(Engine.end, key)
+
+    async def _at_once(self, worker: CountedWorker, key: str) -> int:
+        worker.at_end(Engine.let_go_of, key)
+        await worker.call(Engine.hold, key, 1)
+        return await worker.call(Engine.put_held, key, key, data_type=0, segment="")
 
     async def _is_seen(self, key: str) -> bool:
         """Whether `admin` shows it.  Raises TransientError when that cannot be told."""

@@ -3,7 +3,8 @@
 The Master names a host's disk copy until long after the host died, and takes a file that a host
 brings back for a copy of whatever has the file's key and size now.  So a copy on a host's disk
 counts only when that host is known to keep this put, which the book says, and when it accepts a
-connection where readers fetch the copy; that takes no lease.  Invariant: while a doubt is left, no
+connection where readers fetch the copy; that takes no lease.  One below `root_fs_dir` counts when
+its file was seen here, unchanged since it was read right.  Invariant: while a doubt is left, no
 other copy goes on the strength of this one.
 """
 
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio import to_thread
 
-from weightctl.adapters.mooncake.master.replicas import DISK, LOCAL_DISK, NOF, in_memory, state_of
+from weightctl.adapters.mooncake.master.replicas import LOCAL_DISK, NOF, in_memory, state_of
 from weightctl.controller.core.observation import MemberState
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ async def doubts(
     Takes no lease.  Raises ReconcileError.
     """
     hosts = await learn(connection, members, entries)
+    disk = connection.disk
+    in_files = await disk.sound(members, entries) if disk is not None else frozenset()
     found: dict[str, str] = {}
     to_ask: dict[str, list[OnLocalDisk]] = {}
     for member in members:
@@ -53,7 +56,7 @@ async def doubts(
         if entry is None or not entry.ok:
             found[member.key] = NO_COPY
             continue
-        if any(_is_complete(entry, kind, member) for kind in (DISK, NOF)):
+        if member.key in in_files or _is_complete(entry, NOF, member):
             continue
         copies = entry.local_disk or []
         row = connection.book.get(member.key)
