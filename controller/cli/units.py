@@ -11,13 +11,15 @@ _STEP = 1024
 
 
 def size_text(size_bytes: int) -> str:
-    """Three significant digits: 90868376 is `86.7 MiB`."""
+    """Three significant digits or all of the whole ones: 90868376 is `86.7 MiB`."""
     value = float(size_bytes)
     for unit in _UNITS:
         if value < _STEP or unit == _UNITS[-1]:
             break
         value /= _STEP
-    return f"{size_bytes} B" if unit == "B" else f"{value:.3g} {unit}"
+    if unit == "B":
+        return f"{size_bytes} B"
+    return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"  # noqa: PLR2004
 
 
 def duration_text(seconds: float) -> str:

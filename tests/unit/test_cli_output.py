@@ -159,7 +159,15 @@ def test_progress_tells_rate_and_time_left() -> None:
 
 
 @pytest.mark.parametrize(
-    "size_bytes, text", [(0, "0 B"), (1023, "1023 B"), (90_868_376, "86.7 MiB"), (2**64, "16 EiB")]
+    "size_bytes, text",
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (90_868_376, "86.7 MiB"),
+        (104_816_000, "100 MiB"),
+        (1_073_723_042, "1024 MiB"),
+        (2**64, "16 EiB"),
+    ],
 )
 def test_sizes_read_well(size_bytes: int, text: str) -> None:
     assert units.size_text(size_bytes) == text
