@@ -35,8 +35,13 @@ def problem_of(key: str, size_bytes: int) -> str:
 
 
 def query_of(keys: list[str]) -> str:
-    """The value of the parameter `keys`, strictly encoded."""
+    """The value of the parameter `keys`, strictly encoded.
+
+    Without those that have a comma: the Master would answer for their parts, others' keys.
+    """
     joined = ",".join(keys)
+    if joined.count(",") >= len(keys):
+        return query_of([key for key in keys if "," not in key])
     if joined.isascii() and not joined.encode().translate(None, _PLAIN):
         return joined
     return ",".join([quote(key, safe="/") for key in keys])

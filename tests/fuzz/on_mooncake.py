@@ -59,8 +59,8 @@ def _check_entries(entries: Any, raw: bytes) -> None:
 
 def _check_keys(value: list[str], raw: bytes) -> None:
     lines = raw.decode("utf-8", "replace").split("\n")
-    if value != [line for line in lines if line]:
-        raise Fault("the keys are not the lines of the answer")
+    if value != [line for line in lines if line and "," not in line]:
+        raise Fault("the keys are not the lines of the answer that can be asked for")
 
 
 def _entry(**changes: object) -> dict[str, object]:
@@ -181,7 +181,7 @@ TARGETS = (
         parse=lambda raw: Answering(raw).all_keys(_HEALTH),
         check=_check_keys,
         refusals=(TransientError,),
-        seeds=lambda: [b"a\nb\r\n\n", b"\xff\xfe\n"],
+        seeds=lambda: [b"a\nb\r\n\na,b\n", b"\xff\xfe\n"],
         form="text",
     ),
     Target(

@@ -8,8 +8,14 @@ from anyio import to_thread
 
 from tests.support.mooncake.fake import FakeMooncake, Object
 from tests.support.mooncake.tiers import Shifted, tier_of
-from weightctl.adapters.conformance.suite.material import member_of, members_of, states
-from weightctl.adapters.mooncake.ownership.claim import owner_key
+from weightctl.adapters.conformance.suite.material import (
+    HOLDER,
+    member_of,
+    members_of,
+    states,
+    store,
+)
+from weightctl.adapters.mooncake.ownership.claim import OWNER_PREFIX, owner_key
 from weightctl.adapters.mooncake.ownership.epoch import MARKER_PREFIX
 from weightctl.controller.core.observation import MemberState
 
@@ -134,6 +140,38 @@ async def test_adopt_that_was_left_on_takes_the_cluster_once_in_one_start(
             for _ in range(3):
                 assert await states(owner, MEMBER) == [ABSENT]
                 assert await states(former, MEMBER) == [UNKNOWN]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize(
+    "name",
+    ["x,{}", "x\n{}", "{}/x", "x/1/{}", "x/", ""],
+    ids=["comma", "line-feed", "key-in-front", "key-behind", "no-rank", "nobody"],
+)
+async def test_what_only_begins_like_a_claim_disowns_nobody_and_costs_no_object(
+    imitated: FakeMooncake, tmp_path: Path, rank: int, name: str
+) -> None:
+    """The Master answers for the parts of a key with a comma."""
+    managed, cached = "weights/a/b/c/1/payload/0", "kv-17"
+    async with tier_of(imitated, tmp_path) as owner:
+        (member,) = await store(owner, {managed: b"content"})
+        await to_thread.run_sync(imitated.settle)
+    if rank:
+        await to_thread.run_sync(imitated.restart)
+        async with tier_of(imitated, tmp_path) as owner:
+            assert await states(owner, member) == [ABSENT], "its memory is lost"
+    imitated.objects[cached] = strangers()
+    for victim in (managed, cached):
+        imitated.objects[OWNER_PREFIX + name.format(victim)] = strangers()
+    left = {key for key in imitated.objects if not key.startswith(f"{OWNER_PREFIX}{HOLDER}")}
+    async with tier_of(imitated, tmp_path) as owner:
+        observation = await owner.observe(members_of([member]))
+        assert not observation.problem
+        assert left <= set(imitated.objects)
+
+
+def strangers() -> Object:
+    return Object("a stranger", bytearray(b"x"), complete=True, memory={"10.0.0.1:2": 1})
 
 
 # --- a new epoch --------------------------------------------------------------------------------

@@ -83,6 +83,7 @@ def test_what_could_not_be_seen_again_is_refused(key: str, size_bytes: int) -> N
 
 def test_queries_are_strictly_encoded() -> None:
     assert query_of(["weights/a~b/1", "c"]) == "weights/a~b/1,c"
+    assert query_of(["a", "b,c", "d,"]) == "a", "the Master would answer for b, c and d"
     assert query_of(["a%2Fb", "c+d e&é"]) == "a%252Fb,c%2Bd%20e%26%C3%A9"
 
 

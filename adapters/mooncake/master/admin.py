@@ -120,7 +120,10 @@ class Admin:
         raise _away("; ".join(problems))
 
     def query(self, health: Health, keys: list[str]) -> Mapping[str, Entry]:
-        """What is known of each key: an entry for every asked one.  Takes no lease."""
+        """What is known of each key: an entry for every one that can be asked for.
+
+        Takes no lease.
+        """
         path = f"/batch_query_keys?keys={query_of(keys)}"
         bytes_max = ENTRY_BYTES_MAX * (len(keys) + 1)
         body = self._get(health.address, path, bytes_max)
@@ -130,10 +133,11 @@ class Admin:
             raise _away(f"{health.address} answered {body[:200]!r}: {error}") from error
 
     def all_keys(self, health: Health) -> list[str]:
-        """Every key, of everybody."""
+        """Every key of everybody that can be asked for: one with a comma cannot."""
         raw = self._get(health.address, "/get_all_keys", KEYS_BYTES_MAX)
         text = raw.decode("utf-8", "replace")
-        return [key for key in text.split("\n") if key]  # a key may hold what ends a line elsewhere
+        # A key may hold what ends a line elsewhere.
+        return [key for key in text.split("\n") if key and "," not in key]
 
     def segments(self, health: Health) -> list[Segment]:
         """The memory segments that are mounted."""

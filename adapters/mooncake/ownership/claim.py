@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from weightctl.adapters.mooncake.site import Site
 
 OWNER_PREFIX = "weightctl-owner/"
-_OWNER = re.compile(r"(.+?)(?:/(\d{1,18}))?", re.DOTALL)
+_CLAIM = re.compile(OWNER_PREFIX + r"([^,/\x00-\x1f\x7f]+)(?:/(\d{1,18}))?")
 POLL_S = 0.1
 NEWCOMER = 1.5
 """How much longer a store waits that never had the cluster: an owner comes first."""
@@ -208,18 +208,18 @@ class Claim:
         """Every claim by its key, and whether the marker of the epoch is not in memory."""
         admin, marker = self._site.serving.admin, self._epoch.marker
 
-        def ask() -> Mapping[str, Entry]:
+        def ask() -> tuple[list[str], Mapping[str, Entry]]:
             health = admin.health()
-            keys = sorted(key for key in admin.all_keys(health) if key.startswith(OWNER_PREFIX))
+            keys = sorted(key for key in admin.all_keys(health) if _CLAIM.fullmatch(key))
             asked = [*keys, *([marker] if marker else [])]
-            return admin.query(health, asked) if asked else {}
+            return keys, admin.query(health, asked) if asked else {}
 
-        entries = await threaded(ask)
+        keys, entries = await threaded(ask)
         is_new = not in_memory(entries.get(marker))
         return {
-            key: Rank(_parsed(key)[1], living=bool(in_memory(entry)))
-            for key, entry in entries.items()
-            if key != marker and is_there(entry)
+            key: Rank(_parsed(key)[1], living=bool(in_memory(entries.get(key))))
+            for key in keys  # whatever else is answered is no claim
+            if is_there(entries.get(key))
         }, is_new
 
     async def _clear_away(self, keys: list[str]) -> None:
@@ -264,7 +264,7 @@ def owner_key(holder: str, number: int = 0) -> str:
 
 def _parsed(key: str) -> tuple[str, int]:
     """(store, rank) that a key names."""
-    match = _OWNER.fullmatch(key.removeprefix(OWNER_PREFIX))
+    match = _CLAIM.fullmatch(key)
     return ("", 0) if match is None else (match[1], int(match[2] or 0))
 
 

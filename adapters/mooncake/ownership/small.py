@@ -14,7 +14,7 @@ from weightctl.adapters.mooncake.client.codes import Meaning, meaning_of, told
 from weightctl.adapters.mooncake.client.engine import Engine
 from weightctl.adapters.mooncake.master.replicas import is_absent, is_there
 from weightctl.adapters.mooncake.master.serving import threaded
-from weightctl.controller.errors import ReconcileError, TransientError
+from weightctl.controller.errors import ReconcileError, TransientError, require
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from weightctl.adapters.mooncake.master.replicas import Entry
     from weightctl.adapters.mooncake.site import Site
 
+OURS = "weightctl-"
+"""What the key of each such object begins with."""
 POLL_S = 0.1
 LOOKS = 5
 """What was put is there at once; a Master that is busy gets a little longer."""
@@ -66,6 +68,7 @@ class SmallObjects:
 
     async def remove(self, keys: Sequence[str]) -> list[int]:
         """Remove some; Mooncake's code for each.  Raises ReconcileError."""
+        require(all(key.startswith(OURS) for key in keys), f"{keys} are not weightctl's own")
         async with self._clients.owner() as worker:
             return await worker.call(Engine.remove, list(keys))
 

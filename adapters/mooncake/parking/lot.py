@@ -265,8 +265,7 @@ class Lot:
                 if key not in safe and self._is_here(entry):
                     found[key] = in_memory(entry)[0].size_bytes
 
-        keys = [key for key in await self._connection.serving.all_keys() if "," not in key]
-        await self._connection.look.scan(keys, take)
+        await self._connection.look.scan(await self._connection.serving.all_keys(), take)
         return found
 
     async def _rescue(self, segments: Sequence[Segment]) -> None:
