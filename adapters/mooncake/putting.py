@@ -19,7 +19,7 @@ from weightctl.adapters.mooncake.ownership.book import row_of
 from weightctl.adapters.mooncake.root_fs.putting import put_with_file
 from weightctl.adapters.shared.translate import outcome_from_error
 from weightctl.controller.errors import ReconcileError
-from weightctl.controller.ports import Busy, Done, Outcome, Permanent
+from weightctl.controller.ports import Busy, Conflict, Done, Outcome, Permanent
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -56,6 +56,9 @@ async def bring(
     over: beside its file, which alone is left, or is the only thing that is not there.
     """
     member = item.member
+    row = connection.book.get(member.key)
+    if row is not None and row.group_id != member.group_id and (over or row.file):
+        return Conflict(detail=f"its key belongs to group {row.group_id}")
     other = connection.book.shares_file(member.key)
     if other:
         return Permanent(

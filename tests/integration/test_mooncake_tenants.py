@@ -5,11 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from anyio import to_thread
 
 from tests.support.loop_rig import IDENTITY, contents, members_of, rig
 from tests.support.mooncake.fake import LEASE_TTL_S, FakeMooncake, fake
-from tests.support.mooncake.harness import MooncakeHarness
+from tests.support.mooncake.harness import MooncakeHarness, connection_options
 from weightctl.adapters.conformance.suite.material import (
+    context,
     drop_item,
     fence,
     item_of,
@@ -17,6 +19,9 @@ from weightctl.adapters.conformance.suite.material import (
     no_source,
     states,
 )
+from weightctl.adapters.mooncake.connection import shared
+from weightctl.adapters.mooncake.options import MooncakeOptions
+from weightctl.adapters.mooncake.tier import MooncakeTier
 from weightctl.controller.core.observation import Member, MemberState
 from weightctl.controller.core.records import Availability, Operation, Residency
 from weightctl.controller.ports import StoreItem, Tier
@@ -60,6 +65,21 @@ async def test_an_object_of_a_namesake_is_neither_shown_nor_removed_nor_replaced
         assert await stored(tier, THEIRS) == ["Conflict"] * len(THEIRS)
         unread = [StoreItem(member=member, open_source=no_source) for member in OURS]
         assert kinds(await tier.store(unread, fence())) == ["NoOp"] * len(OURS)
+
+
+async def test_a_file_that_the_master_has_forgotten_keeps_its_key_from_a_namesake(
+    imitated: FakeMooncake, tmp_path: Path
+) -> None:
+    options = connection_options(imitated, library="tests.support.mooncake.fake_client")
+    connection = shared(options, context(tmp_path))
+    made = MooncakeOptions(kind="mooncake-memory", connection=options)
+    async with MooncakeTier("memory", made, connection) as tier:
+        await stored(tier, OURS)
+        rows = [replace(row, file=f"/files/{row.key}") for row in connection.book.rows()]
+        await to_thread.run_sync(connection.book.put, rows)
+        imitated.objects.clear()
+        assert await stored(tier, THEIRS) == ["Conflict"] * len(THEIRS)
+        assert connection.book.rows() == rows
 
 
 async def test_the_end_of_an_import_leaves_the_objects_of_a_namesake(
