@@ -107,7 +107,7 @@ class Demo:
 
     def _import(self) -> None:
         done = self._do("import", IDENTITY, self._model)
-        _say(f"  {done['movedBytes']} bytes put by this process, in {', '.join(done['tiers'])}")
+        _say(f"  {done['movedBytes']} bytes in all are now in {' and '.join(done['tiers'])}")
         self._expect("all that was planned, in memory and on disks", memory=True, disk=True)
 
     def _load(self) -> None:
