@@ -235,17 +235,20 @@ async def test_a_put_that_was_killed_before_its_file_is_put_anew_once_that_is_re
     hasty: Cluster, tmp_path: Path
 ) -> None:
     """A session leaves what such a put leaves; the bytes come from outside of the cluster."""
-    async with tiers(hasty, tmp_path / "s", appear_s=0.1, patience_s=0.001) as (memory, disk):
+    async with tiers(hasty, tmp_path / "s", patience_s=0.001) as (memory, disk):
         member, disk.connection.disk = member_of(KEY, CONTENT), None
         while await states(memory, member) != [COMPLETE]:
             await memory.store([item_of(member, CONTENT)], fence())
         disk.connection.disk = disk.files
         again = StoreItem(member=member, open_source=lambda: memory.open(member))
-        (outcome,) = await disk.store([again], fence())
+        importing = replace(fence(), operation_id=0)
+        (outcome,) = await disk.store([item_of(member, CONTENT)], fence())
+        assert isinstance(outcome, Retry), "a published revision's memory stays"
+        (outcome,) = await disk.store([again], importing)
         assert isinstance(outcome, Retry)
         assert "nothing else is known to hold its bytes" in outcome.detail
         seen = set[str]()
         while await states(disk, member) != [COMPLETE]:
-            seen.update(kinds(await disk.store([item_of(member, CONTENT)], fence())))
+            seen.update(kinds(await disk.store([item_of(member, CONTENT)], importing)))
         assert seen <= {"Busy", "Retry", "Done"}
         assert await read_all(disk, member) == CONTENT

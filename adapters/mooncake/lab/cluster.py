@@ -297,7 +297,9 @@ class Cluster:
         if not keys:
             return True
         found = json.loads(self.get("/batch_query_keys?keys=" + ",".join(map(quote, keys))))["data"]
-        return all(one["local_disk_values"] for one in found.values() if one["ok"])
+        return all(
+            one["local_disk_values"] or one["disk_values"] for one in found.values() if one["ok"]
+        )
 
     def stop_master(self) -> None:
         """SIGKILL, as a crash."""

@@ -88,7 +88,8 @@ async def put_with_file(
             await _let_go(connection, key)
     if code != 0:
         return await no_room_or(connection, member, code)
-    return await settle(connection, member)
+    hurried = connection.disk is not None and connection.disk.is_missed
+    return await settle(connection, member, hurried=hurried)
 
 
 async def _held(
@@ -172,14 +173,17 @@ async def _remove(connection: Connection, member: Member) -> Outcome | None:
 # --- after it -----------------------------------------------------------------------------------
 
 
-async def settle(connection: Connection, member: Member) -> Outcome:
+async def settle(connection: Connection, member: Member, *, hurried: bool = False) -> Outcome:
     """Wait for the file, and prove it; Done also when none came and the memory is right.
 
-    Raises ReconcileError.
+    hurried: look only once.  Raises ReconcileError.
     """
     disk = connection.disk
-    entry = await _listed(connection, disk, member) if disk is not None else None
-    if disk is None or entry is None or not is_there(entry):
+    if disk is None:
+        return Retry(detail=NO_FILE)
+    wait_s = 0.0 if hurried else connection.options.appear_s
+    entry = await _listed(connection, disk, member, wait_s)
+    if entry is None or not is_there(entry):
         return Retry(detail="it vanished, or was not ready, when it had been put")
     if state_of(entry, DISK, member.size_bytes) is not MemberState.COMPLETE:
         if await digest_of(connection, member, None) == member.sha256:
@@ -211,11 +215,10 @@ async def _is_anothers(connection: Connection, member: Member) -> Outcome:
     return Conflict(detail=ANOTHERS + kept)
 
 
-async def _listed(connection: Connection, disk: DiskFiles, member: Member) -> Entry | None:
-    """What the Master says once it lists the file, or does not for long; None without an answer.
-
-    Where the last one did not come either nobody waits.
-    """
+async def _listed(
+    connection: Connection, disk: DiskFiles, member: Member, wait_s: float
+) -> Entry | None:
+    """What the Master says once it lists the file, or does not for long; None without an answer."""
     clock = connection.context.clock
     started_s = clock.monotonic_s()
     while True:
@@ -223,8 +226,7 @@ async def _listed(connection: Connection, disk: DiskFiles, member: Member) -> En
         entry = entries.get(member.key)
         is_listed = state_of(entry, DISK, member.size_bytes) is MemberState.COMPLETE
         waited_s = clock.monotonic_s() - started_s
-        late = waited_s >= (0.0 if disk.is_missed else connection.options.appear_s)
-        if is_listed or is_absent(entry) or late:
+        if is_listed or is_absent(entry) or waited_s >= wait_s:
             disk.is_missed = not is_listed
             return entry
         await clock.sleep(min(max(waited_s * _POLL_SHARE, _POLL_S[0]), _POLL_S[1]))

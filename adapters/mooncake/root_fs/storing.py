@@ -16,7 +16,7 @@ from weightctl.adapters.mooncake.keys import problem_of
 from weightctl.adapters.mooncake.master.replicas import DISK, is_absent, is_there, state_of
 from weightctl.adapters.mooncake.putting import alone, bring
 from weightctl.adapters.mooncake.root_fs.engine import FileEngine
-from weightctl.adapters.mooncake.root_fs.putting import NO_FILE, seal
+from weightctl.adapters.mooncake.root_fs.putting import NO_FILE, seal, settle
 from weightctl.adapters.shared.sources import opened_source
 from weightctl.adapters.shared.translate import outcome_from_error
 from weightctl.controller.core.observation import MemberState
@@ -71,11 +71,16 @@ async def _stored(tier: DiskTier, item: StoreItem, fence: Fence, limit: Limiter 
             return refused
     if is_listed and entry is not None:
         if copy is None or not await seal(connection, tier.files, member, entry):
-            outcome = await _written(tier, item, entry, fence, limit)
-            if outcome is not None:
-                return outcome
-    elif (outcome := await _put(tier, item, entry, fence, limit)) is not None:
-        return outcome
+            written = await _written(tier, item, entry, fence, limit)
+            if written is not None:
+                return written
+    else:
+        outcome = await _put(tier, item, entry, fence, limit)
+        row = connection.book.get(member.key)
+        if isinstance(outcome, Done) and (row is None or not row.file):  # nobody has waited for it
+            outcome = await settle(connection, member)
+        if not isinstance(outcome, Done):
+            return outcome
     entries, _ = await connection.look.entries([member.key])
     copy = (await tier.files.copies([member], entries)).get(member.key)
     if copy is None or not copy.known:
@@ -85,14 +90,16 @@ async def _stored(tier: DiskTier, item: StoreItem, fence: Fence, limit: Limiter 
 
 async def _put(
     tier: DiskTier, item: StoreItem, entry: Entry | None, fence: Fence, limit: Limiter | None
-) -> Outcome | None:
-    """Put the object; anew where our own put of it ended before its file was there."""
+) -> Outcome:
+    """Put the object; anew where our own put of it ended before its file was there.
+
+    That only for an import: its source is outside, and nobody can read its revision yet.
+    """
     row = tier.connection.book.get(item.member.key)
     over = not is_absent(entry)
-    if over and (row is None or not row.owner or row.file):
+    if over and (fence.operation_id or row is None or not row.owner or row.file):
         return Retry(detail=NO_FILE)
-    outcome = await bring(tier.connection, item, fence, limit, over=over)
-    return None if isinstance(outcome, Done) else outcome
+    return await bring(tier.connection, item, fence, limit, over=over)
 
 
 async def _written(

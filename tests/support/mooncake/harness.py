@@ -14,6 +14,7 @@ from weightctl.adapters.conformance.suite.material import context
 from weightctl.adapters.mooncake.connection import shared
 from weightctl.adapters.mooncake.lab.cluster import LEASE_TTL_S
 from weightctl.adapters.mooncake.options import ConnectionOptions, MooncakeOptions
+from weightctl.adapters.mooncake.root_fs.tier import DiskTier
 from weightctl.adapters.mooncake.tier import MooncakeTier
 from weightctl.controller.core.observation import Member, Members, TierObservation
 from weightctl.controller.core.tiers import TierCapacity, TierProfile
@@ -158,7 +159,8 @@ class MooncakeHarness(TierHarness):
             connection=connection,
             capacity_bytes=None if memory else CAPACITY_BYTES,
         )
-        tier = MooncakeTier(self.name, options, shared(connection, opened))
+        made = DiskTier if self._kind == "mooncake-disk" else MooncakeTier
+        tier = made(self.name, options, shared(connection, opened))
         return tier if memory else DeletingTier(tier)
 
     def take_away(self) -> None:
