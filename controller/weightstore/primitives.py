@@ -189,6 +189,7 @@ class Tries:
             self._failures += 1
             if self._failures >= self._hands.options.attempts:
                 raise self._given_up(*failed, f"it did not succeed in {self._failures} attempts")
+            self._hands.waits(f"{failed[0].key}: {_said(failed[1])}")
             await self._hands.clock.sleep(self._pause_s(unfinished, self._failures - 1))
             return
         delay_s = self._held_s(unfinished)
