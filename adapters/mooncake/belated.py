@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from anyio import to_thread
+
 from weightctl.adapters.mooncake.client.codes import Meaning, meaning_of, outcome_of_code
 from weightctl.adapters.mooncake.client.engine import Engine
 from weightctl.adapters.mooncake.master.replicas import LOCAL_DISK, in_memory
@@ -71,24 +73,28 @@ class Belated:
             and _is_bare(entry)
         )
 
-    async def take_back(self, item: StoreItem) -> Outcome | None:
+    async def take_back(self, item: StoreItem, fence: Fence) -> Outcome | None:
         """Remove the object; None when that is done.  Nobody else may be putting it.
 
-        Reading the source first proves that the import goes on.  Raises ReconcileError, OSError.
+        Reading the source first proves that the import goes on.  A removal of which no answer came
+        may still happen, so it is the last one here.  Raises ReconcileError, OSError.
         """
         connection, key = self._connection, item.member.key
         async with opened_source(item) as source:
             if source.instance_id:
                 return Retry(detail=f"{NEVER}, and its source is a replica itself")
             await source.read_into(0, memoryview(bytearray(1)))
+        await to_thread.run_sync(connection.book.admit, fence)
         entries, _ = await connection.look.entries([key])
         if not _is_bare(entries.get(key)) or connection.reading[key]:
             return Retry(detail="it is looked at again")
         self._in_vain.discard(key)
         async with connection.clients.owner() as worker:
             (code,) = await worker.call(Engine.remove, [key])
-        if code != 0 and meaning_of(code) is not Meaning.ABSENT:
+        if code != 0 and (meaning := meaning_of(code)) is not Meaning.ABSENT:
             self._in_vain.add(key)
+            if meaning is Meaning.UNKNOWN:
+                self._tries[key] = TRIES
             until_ms = connection.reads.leased_until_ms(item.member.group_id)
             return outcome_of_code(code, busy_until_ms=until_ms)
         self._tries[key] = self._tries.get(key, 0) + 1
@@ -96,11 +102,10 @@ class Belated:
 
     def told(self, key: str) -> str:
         """What follows from a wait in vain, for people; empty before there was one."""
-        tries = self._tries.get(key, 0)
         if key not in self._in_vain:
             return ""
-        if tries >= TRIES:
-            return f"; it was put anew {tries} times: see whether its host's disk takes anything"
+        if self._tries.get(key, 0) >= TRIES:
+            return "; it is not put anew any more: see whether its host's disk takes anything"
         return f"; {NEVER}: an import puts it anew, anything else has to be deleted and imported"
 
 

@@ -182,7 +182,7 @@ class Storing:
                 return NoOp(instance_id=self._instance_of(member.key, entry))
             if self._belated.is_due(member, entry, fence):
                 async with alone(self._connection, member.key):
-                    left = await self._belated.take_back(item)
+                    left = await self._belated.take_back(item, fence)
                     return left or await self._put(item, fence, limit)
             await _charge(limit, member.size_bytes)
         except (ReconcileError, OSError) as error:

@@ -28,11 +28,12 @@ from weightctl.adapters.mooncake.tier import MooncakeTier
 from weightctl.controller.clock import SystemClock
 from weightctl.controller.core.observation import MemberState
 from weightctl.controller.errors import FencedError
-from weightctl.controller.ports import Busy, Done, Fence, Fenced, Outcome, Retry, StoreItem
+from weightctl.controller.ports import Busy, Done, Fence, Fenced, Outcome, Retry, StoreItem, Unknown
 
 IMPORT = replace(fence(), operation_id=0)
 CONTENT = b"content"
 ENDLESS = 1000
+RPC_TIMEOUT = -901
 
 
 class Hasty(SystemClock):
@@ -57,6 +58,10 @@ class Coming(FakeMooncake):
         super().__init__(Paces(offload_s=0.0))
         self.skips = 0
         self.puts = 0
+        self.loses_removals = False
+
+    def rpc_remove(self, keys: list[str]) -> list[int]:
+        return [RPC_TIMEOUT] * len(keys) if self.loses_removals else super().rpc_remove(keys)
 
     def rpc_end(self, client: str, key: str) -> int:
         code = super().rpc_end(client, key)
@@ -179,6 +184,29 @@ async def test_what_a_reader_holds_is_put_anew_when_the_lease_has_ended(
         assert isinstance(await one.store(), Busy)
         assert master.puts == 1
         master.objects["k"].lease_until = 0.0
+        assert isinstance(await one.store(), Done)
+
+
+async def test_a_removal_without_an_answer_is_not_tried_again(
+    master: Coming, tmp_path: Path
+) -> None:
+    """It may still happen, when another put has come."""
+    async with importing(master, tmp_path, skips=ENDLESS) as one:
+        await one.store()
+        master.loses_removals = True
+        assert isinstance(await one.store(), Unknown)
+        master.loses_removals = False
+        for _ in range(3):
+            assert isinstance(await one.store(), Retry)
+        assert master.puts == 1
+
+
+async def test_a_removal_whose_answer_is_lost_costs_a_put(master: Coming, tmp_path: Path) -> None:
+    async with importing(master, tmp_path, skips=1) as one:
+        await one.store()
+        master.loses_removals = True
+        assert isinstance(await one.store(), Unknown)
+        del master.objects["k"]
         assert isinstance(await one.store(), Done)
 
 
