@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from itertools import chain
 
 from tests.sim.enumeration import FAMILIES, Enumerated, enumerate_incidents, enumerate_jams
+from tests.sim.mooncake import planted as mooncake_planted
+from tests.sim.mooncake.scenarios import SCENARIOS as MOONCAKE_SCENARIOS
+from tests.sim.mooncake.soak import tell
 from tests.sim.planted import MUST_FIND, PLANTED
 from tests.sim.planting import Planted, planted
 from tests.sim.scenarios import OPERATIONS, SCENARIOS
@@ -19,6 +22,7 @@ from weightctl.adapters.conformance.simulation.world import simulate
 SEEDS_MAX = 150
 """Histories by chance after which a planted fault counts as not found."""
 HISTORIES = 600
+MOONCAKE_HISTORIES = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +87,20 @@ def _told(done: Enumerated) -> int:
     return len(done.broken)
 
 
+def _mooncake_table() -> int:
+    print("| fault planted into the Mooncake adapter | oracle | scenario |\n|---|---|---|")
+    problems = 0
+    for fault, patches in mooncake_planted.PLANTED.items():
+        scenario, oracles = mooncake_planted.MUST_FIND[fault]
+        with planted(*patches):
+            oracle = MOONCAKE_SCENARIOS[scenario].play().report.oracle
+        problems += oracle not in oracles
+        print(f"| {fault} | {oracle or '-'} | {scenario} |", flush=True)
+    return problems + tell(0, MOONCAKE_HISTORIES)
+
+
 def main() -> int:
-    problems = _planted_table() + _enumerated_table()
+    problems = _planted_table() + _enumerated_table() + _mooncake_table()
     began_s = time.monotonic()
     tally = run_seeds(0, HISTORIES)
     for _, text in tally.failures:

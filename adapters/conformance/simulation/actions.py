@@ -39,7 +39,7 @@ async def perform(world: "World", action: Action) -> None:
     """Carry out one action, as far as the world lets it."""
     with anyio.move_on_after(PATIENCE_S):
         try:
-            await ACTIONS[action.name](world, action)
+            await world.actions[action.name](world, action)
         except Exception as refused:
             if not isinstance(refused, WeightctlError) and "injected" not in str(refused):
                 raise

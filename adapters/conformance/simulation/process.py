@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 import anyio
 
-from weightctl.adapters.conformance.faults import Call, Fault, FaultyTier
+from weightctl.adapters.conformance.faults import Call, Fault
 from weightctl.adapters.conformance.simulation.clock import SimClock
 from weightctl.adapters.conformance.simulation.disk import Hooks, open_store
 from weightctl.adapters.conformance.simulation.entropy import Chance
@@ -31,6 +31,7 @@ from weightctl.controller.ports import (
     Outcome,
     RangedReader,
     StoreItem,
+    Tier,
 )
 from weightctl.controller.runtime.controller import Controller
 from weightctl.controller.runtime.forwarding import ForwardingTier
@@ -64,7 +65,7 @@ class Process:
         self.ended = asyncio.Event()
         self.scope = anyio.CancelScope()
         self.passes: dict[Identity, PassTrace] = {}
-        self.tiers = [ProcessTier(self, network) for network in world.networks.values()]
+        self.tiers: list[Tier] = [ProcessTier(self, network) for network in world.networks.values()]
         self.policy = world.policy
         """What the operator last told it."""
         self.known_epochs: dict[str, str] = {}
@@ -187,7 +188,7 @@ class JournalHooks(Hooks):
 class ProcessTier(ForwardingTier):
     """A tier as one process sees it: what it is told and what it does is judged here."""
 
-    def __init__(self, process: Process, network: FaultyTier) -> None:
+    def __init__(self, process: Process, network: Tier) -> None:
         super().__init__(network)
         self._process = process
         self._world = process.world

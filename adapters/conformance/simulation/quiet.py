@@ -55,15 +55,15 @@ async def come_to_rest(world: "World") -> None:
     world.on_change, world.on_attempt = measure.changed, measure.attempted
     bound_s = max(bound_s, liveness_s(world.policy, world.settings, measure.total()))
     until_s = world.over_s + bound_s
-    while waiting := _unrest(world):
+    while waiting := unrest(world):
         if world.loop.time() > until_s:
             world.violate("convergence", "; ".join(waiting))
             return
         await asyncio.sleep(1.0)
-    await _stay_at_rest(world)
+    await stay_at_rest(world)
 
 
-async def _stay_at_rest(world: "World") -> None:
+async def stay_at_rest(world: "World") -> None:
     """Nothing moves and no row changes.
 
     What epoch a tier has is written once it has settled: the first round sees it, the next, or the
@@ -126,7 +126,7 @@ def _at_work(world: "World", since_s: float) -> str:
     return f"passes over [{passes}], {requests} have not ended"
 
 
-def _unrest(world: "World") -> list[str]:
+def unrest(world: "World") -> list[str]:
     """What is not at rest, and why."""
     reasons = [_why(world, subject) for subject in world.subjects.values()]
     leases = [f"lease {lease_id} is not erased" for lease_id in world.ledger.leases]

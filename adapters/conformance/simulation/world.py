@@ -17,7 +17,7 @@ import anyio
 
 from weightctl.adapters.conformance.faults import Call, Fault, FaultyTier
 from weightctl.adapters.conformance.reference import Name
-from weightctl.adapters.conformance.simulation.actions import perform
+from weightctl.adapters.conformance.simulation.actions import ACTIONS, perform
 from weightctl.adapters.conformance.simulation.bounds import policy_of, settings_of
 from weightctl.adapters.conformance.simulation.clock import SimClock
 from weightctl.adapters.conformance.simulation.disk import Disk
@@ -47,6 +47,8 @@ UNDER_WAY_S_MAX = 50.0
 class World:
     """Everything that one run consists of."""
 
+    actions = ACTIONS
+    process_type = Process
     concurrency = 2
     patience_s = 15.0
     """How long a sent removal may wait for its place after its proof was checked."""
@@ -138,20 +140,8 @@ class World:
         self.over = asyncio.Event()
         self.disk = Disk()
         self.ledger = Ledger(self.violate)
-        self.media = {
-            name: SimMedium(
-                tier=name,
-                epoch=f"{name}-1",
-                limit_bytes=spec.limit_bytes,
-                nature=spec.nature,
-                clock=loop,
-            )
-            for name, spec in self.specs.items()
-        }
         self.judge = Judge(self)
-        self.networks = {name: self._network(name) for name in self.specs}
-        for medium in self.media.values():
-            medium.watcher = self.judge
+        self.make_media()
         try:
             async with anyio.create_task_group() as self.tasks:
                 self.tasks.start_soon(self._play)
@@ -164,6 +154,22 @@ class World:
             self.disk.dispose()
         return loop.steps, loop.time()
 
+    def make_media(self) -> None:
+        """The media of the tiers, and the ways to them."""
+        self.media = {
+            name: SimMedium(
+                tier=name,
+                epoch=f"{name}-1",
+                limit_bytes=spec.limit_bytes,
+                nature=spec.nature,
+                clock=self.loop,
+            )
+            for name, spec in self.specs.items()
+        }
+        self.networks = {name: self._network(name) for name in self.specs}
+        for medium in self.media.values():
+            medium.watcher = self.judge
+
     async def _play(self) -> None:
         began_s = self.loop.time()
         await self.start_process()
@@ -174,8 +180,12 @@ class World:
             self.acting += 1
             self.tasks.start_soon(perform, self, action)
         await asyncio.sleep(self.script.linger_s)
-        await come_to_rest(self)
+        await self.come_to_rest()
         self.over.set()
+
+    async def come_to_rest(self) -> None:
+        """End all faults, and see the world converge."""
+        await come_to_rest(self)
 
     def _network(self, name: str) -> FaultyTier:
         names = list(self.specs)
@@ -193,7 +203,7 @@ class World:
 
     async def start_process(self) -> Process:
         """Start the next process and wait until it runs."""
-        process = Process(self, len(self.processes) + 1)
+        process = self.process_type(self, len(self.processes) + 1)
         self.processes.append(process)
         self.tasks.start_soon(process.run)
         with anyio.move_on_after(START_S_MAX) as starting:

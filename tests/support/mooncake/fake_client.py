@@ -7,11 +7,13 @@ import ctypes
 import itertools
 import os
 import pickle
+from collections.abc import Sequence
 from http.client import HTTPConnection, HTTPException
 from types import SimpleNamespace
 from typing import Any
 
 ObjectDataType = SimpleNamespace(WEIGHT=1, METADATA=2, GENERAL=0)
+NO_ANSWER = -901
 _numbers = itertools.count()
 
 
@@ -20,6 +22,7 @@ class ReplicateConfig:
 
     preferred_segment = ""
     with_hard_pin = False
+    group_ids: Sequence[str] = ("",)
 
 
 class MooncakeDistributedStore:
@@ -45,7 +48,7 @@ class MooncakeDistributedStore:
         try:
             return self._call(name, *args, **kwargs)
         except (OSError, HTTPException):
-            return -901
+            return NO_ANSWER
 
     def close(self) -> int:
         return 0
@@ -63,7 +66,9 @@ class MooncakeDistributedStore:
         self, keys: list[str], sizes: list[int], config: ReplicateConfig
     ) -> list[int]:
         where, pinned = config.preferred_segment, config.with_hard_pin
-        return [self._code("start", self._id, keys[0], sizes[0], where, pinned=pinned)]
+        group = config.group_ids[0]
+        code = self._code("start", self._id, keys[0], sizes[0], where, pinned=pinned, group=group)
+        return [code]
 
     def batch_put_from_multi_buffer_ranges(
         self, keys: list[str], pointers: Any, sizes: Any, offsets: Any
@@ -105,15 +110,20 @@ class MooncakeDistributedStore:
         return codes if isinstance(codes, list) else [codes] * len(keys)
 
     def allocate_and_mount_segment(self, *, size: int, protocol: str) -> dict[str, Any]:
-        return {"ret": 0, "segment_ids": self._call("mount", self._id, size)}
+        ids = self._code("mount", self._id, size)
+        return {"ret": ids} if isinstance(ids, int) else {"ret": 0, "segment_ids": ids}
 
     def unmount_and_free_segment(self, ids: list[str], grace_s: int) -> int:
         code: int = self._code("unmount", ids, grace_s)
         return code
 
     def create_move_task(self, key: str, source: str, target: str) -> Any:
-        return self._call("move", key, source, target)
+        answer = self._code("move", key, source, target)
+        return ((0, 0), answer) if isinstance(answer, int) else answer
 
     def query_task(self, task: tuple[int, int]) -> Any:
-        status, message = self._call("task", task[0])
+        answer = self._code("task", task[0])
+        if isinstance(answer, int):
+            return None, answer
+        status, message = answer
         return SimpleNamespace(status=f"TaskStatus.{status}", message=message), 0

@@ -19,7 +19,7 @@ SEGMENT_BYTES = 256 * 1024 * 1024
 _NOBODY = 1
 """A port on which nobody listens."""
 OK, NO_ROOM, INVALID, NOT_READY, NOT_FOUND, EXISTS, LEASED = 0, -200, -600, -703, -704, -705, -706
-NOT_NOW = -1010
+NOT_NOW, NO_TASK = -1010, -1400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +67,7 @@ class Object:
     """Client id of the host that has offloaded it."""
     old: bytes = b""
     """What is in that host's file when it is another content; a reader gets it without memory."""
+    group: str = ""
     lease_until: float = 0.0
     offload_at: float | None = None
     promote_at: float | None = None
@@ -97,10 +98,13 @@ class Imitation:
         """Client ids of hosts that accept no connection, which the Master does not know yet."""
         self._made = 0
         self.calls: list[str] = []
-        for number in range(2):
-            self._mount(f"host{number}", SEGMENT_BYTES)
         self.master = "127.0.0.1:1"
         """Where it is reached."""
+        self._mount_hosts()
+
+    def _mount_hosts(self) -> None:
+        for number in range(2):
+            self._mount(f"host{number}", SEGMENT_BYTES)
 
     # --- what a test does to it ---
 
@@ -221,6 +225,10 @@ class Imitation:
 
     # --- HTTP ---
 
+    def http(self, path: str, body: bytes = b"") -> tuple[int, bytes]:
+        """Status and body of the answer; a request with a body is a POST."""
+        return self._drain(path, body) if body else self._answer(path)
+
     def _answer(self, path: str) -> tuple[int, bytes]:
         with self._lock:
             self._tick()
@@ -301,22 +309,29 @@ class Imitation:
 
     def _touched(self, one: Object) -> None:
         now = self._now()
-        one.lease_until = now + self._paces.lease_ttl_s
+        for other in self.objects.values():
+            if other is one or (one.group and other.group == one.group):
+                other.lease_until = now + self._paces.lease_ttl_s
         if one.disk and not one.memory and one.promote_at is None:
             one.promote_at = now + self._paces.promote_s
 
     def rpc_start(
-        self, client: str, key: str, size_bytes: int, preferred: str, *, pinned: bool = False
+        self,
+        client: str,
+        key: str,
+        size_bytes: int,
+        preferred: str,
+        *,
+        pinned: bool = False,
+        group: str = "",
     ) -> int:
         if size_bytes == 0:
             return INVALID
         if key in self.objects:
             return EXISTS
-        free = max(segment.size_bytes - self._used(segment) for segment in self.segments.values())
-        if size_bytes > free:
+        one = Object(client, bytearray(size_bytes), pinned=pinned, group=group)
+        if not self._place(one, preferred):
             return NO_ROOM
-        one = Object(client, bytearray(size_bytes), pinned=pinned)
-        self._place(one, preferred)
         self.objects[key] = one
         return OK
 
@@ -416,8 +431,8 @@ class Imitation:
         found[0].gone_at = self._now() + grace_s
         return OK
 
-    def rpc_task(self, number: int) -> tuple[str, str]:
-        return self.tasks[number]
+    def rpc_task(self, number: int) -> tuple[str, str] | int:
+        return self.tasks.get(number, NO_TASK)
 
     def rpc_move(self, key: str, source: str, target: str) -> tuple[tuple[int, int], int]:
         one = self.objects.get(key)

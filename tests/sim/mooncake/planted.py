@@ -1,0 +1,90 @@
+"""Faults of the adapter that the simulation must find, each by an oracle that is there for it."""
+
+from tests.sim.planting import Planted
+
+_MOONCAKE = "adapters.mooncake."
+
+PLANTED = {
+    "every cold copy counts": (
+        Planted(at=_MOONCAKE + "proof.cold:doubts", old="return found", new="return {}"),
+    ),
+    "a host that does not answer counts": (
+        Planted(at=_MOONCAKE + "proof.cold:_silent", old="return found", new="return {}"),
+    ),
+    "a file of unknown origin counts": (
+        Planted(
+            at=_MOONCAKE + "proof.cold:_strange",
+            old="copy.place != row.keeper",
+            new="copy.place == ''",
+        ),
+    ),
+    "a lot goes with whatever is on it": (
+        Planted(
+            at=_MOONCAKE + "parking.lot:Lot._empty",
+            old="if job.active or job.blocked != len(safe) or safe != there or not safe:",
+            new="if not safe:",
+        ),
+    ),
+    "the epoch never changes": (
+        Planted(
+            at=_MOONCAKE + "looking:Looking._epoch_of",
+            old="return self._epoch.named(before)",
+            new='return "one"',
+        ),
+        # That nearly everything has changed would be a second reason to wait.
+        Planted(
+            at="controller.runtime.settling:_is_trusted",
+            old="return changed <= policy.mass_change_share",
+            new="return True or policy.mass_change_share",
+        ),
+    ),
+    "no answer is absence": (
+        Planted(
+            at="controller.core.observation:unknown_observation",
+            old='TierObservation(states=bytes(count), epoch=""',
+            new='TierObservation(states=bytes([int(MemberState.ABSENT)]) * count, epoch="x"',
+        ),
+    ),
+    "a look promotes": (
+        Planted(
+            at=_MOONCAKE + "tier:MooncakeTier.observe",
+            old="if kind is MEMORY:\n            await",
+            new="if kind is MEMORY:\n"
+            "            from weightctl.adapters.mooncake.client.engine import Engine\n"
+            "            async with self._connection.clients.reader() as worker:\n"
+            "                await worker.call(Engine.touch, list(members.keys))\n"
+            "            await",
+        ),
+    ),
+    "what Mooncake makes is not waited for": (
+        Planted(
+            at=_MOONCAKE + "storing:Storing._appear",
+            old="if state is MemberState.COMPLETE:",
+            new="if True:",
+        ),
+    ),
+    "a cleared replica is gone": (
+        Planted(
+            at=_MOONCAKE + "removal:_drop_owned",
+            old="state_of(entry, MEMORY, member.size_bytes) is MemberState.ABSENT",
+            new="True",
+        ),
+    ),
+}
+
+_DEAD, _OLD = (
+    "evict beside a host that has just died",
+    "an old file comes back before the put is offloaded",
+)
+MUST_FIND = {
+    "every cold copy counts": (_DEAD, {"last-copy"}),
+    "a host that does not answer counts": (_DEAD, {"last-copy"}),
+    "a file of unknown origin counts": (_OLD, {"last-copy"}),
+    "a lot goes with whatever is on it": ("park beside strangers", {"stranger"}),
+    "the epoch never changes": ("evict when a Master has just forgotten", {"settle"}),
+    "no answer is absence": ("no Master answers for an hour", {"false-loss"}),
+    "a look promotes": ("the whole life", {"observe-lease"}),
+    "what Mooncake makes is not waited for": ("the whole life", {"false-done"}),
+    "a cleared replica is gone": ("the whole life", {"false-done"}),
+}
+"""By planted fault the scenario in which it shows, and the oracles of which one must find it."""
