@@ -76,6 +76,8 @@ class Lot:
         self._going: frozenset[str] = frozenset()
         """Members that go with it; not empty once it is being unmounted."""
         self._leaving = False
+        self._hold_until_s = 0.0
+        """Until when leases are taken in the grace."""
         self._over = False
         self._moves = Moves(self._clock)
         self._fill_until_s = self._clock.monotonic_s() + connection.options.appear_s
@@ -271,7 +273,11 @@ class Lot:
     async def _rescue(self, segments: Sequence[Segment]) -> None:
         """Within the grace: a member whose cold copy is gone meanwhile does not go with the lot."""
         self.why = "its segment is unmounted with a grace, in which it can still be read"
-        # No lease is taken any more: asked for when it has just gone, a member would be promoted.
+        # The drain goes on, and would move away what is neither pinned nor leased. But a member
+        # that is asked for when it has just gone is promoted: so the last lease is taken amid the
+        # grace, and lasts until its end, for the Master renews each that is half over.
+        if self._clock.monotonic_s() < self._hold_until_s:
+            await self._hold()
         safe, there = await self._ours()
         sizes = {key: self.members[key].size_bytes for key in there - safe}
         await self._move_to_hosts(segments, sizes)
@@ -308,6 +314,7 @@ class Lot:
     async def _unmount(self, grace_s: int) -> None:
         async with self._client() as worker:
             self._leaving = True
+            self._hold_until_s = self._clock.monotonic_s() + grace_s / 2
             code = await worker.call(Engine.unmount, self._ids, grace_s)
         if code != 0:
             self._leaving = meaning_of(code) is Meaning.UNKNOWN

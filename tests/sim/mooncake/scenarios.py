@@ -7,14 +7,12 @@ from tests.sim.mooncake.world import TIERS
 from weightctl.adapters.conformance.simulation.script import Action, Script, Setting
 
 
-def _history(
-    *steps: tuple[float, str, int, float], revisions: int = 1, masters: int = 1
-) -> History:
+def _history(*steps: tuple[float, str, int, float], latency_s: float = 0.02) -> History:
     actions = tuple(
         Action(at_s=at_s, name=name, of=of, amount=amount) for at_s, name, of, amount in steps
     )
-    setting = Setting(revisions=revisions, payloads=2, tiers=TIERS, latency_s=0.02)
-    return History(script=Script(seed=1, setting=setting, actions=actions), masters=masters)
+    setting = Setting(revisions=1, payloads=2, tiers=TIERS, latency_s=latency_s)
+    return History(script=Script(seed=1, setting=setting, actions=actions))
 
 
 _IN_BOTH = (
@@ -68,5 +66,13 @@ SCENARIOS: Mapping[str, History] = {
         (40.0, "kill", 0, 0.0),
         (60.0, "evict", 0, 1.0),
         *((60.0 + step * 0.25, "stranger_puts", step, 0.0) for step in range(120)),
+    ),
+    "park what hosts have brought back, at a slow Master": _history(
+        *_IN_BOTH,
+        (100.0, "master_stops", 0, 0.0),
+        (101.0, "master_starts", 0, 0.0),
+        (160.0, "rehydrate", 0, 1.0),
+        (200.0, "evict", 0, 1.0),
+        latency_s=0.4,
     ),
 }
