@@ -1,5 +1,6 @@
 """Whose a cluster is, over an imitated Master that forgets, and hosts that remember too much."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 from anyio import to_thread
 
 from tests.support.mooncake.fake import FakeMooncake, Object
+from tests.support.mooncake.imitation import LEASED
 from tests.support.mooncake.tiers import Shifted, tier_of
 from weightctl.adapters.conformance.suite.material import (
     HOLDER,
@@ -17,6 +19,7 @@ from weightctl.adapters.conformance.suite.material import (
 )
 from weightctl.adapters.mooncake.ownership.claim import OWNER_PREFIX, owner_key
 from weightctl.adapters.mooncake.ownership.epoch import MARKER_PREFIX
+from weightctl.controller.clock import SystemClock
 from weightctl.controller.core.observation import MemberState
 
 UNKNOWN, ABSENT = MemberState.UNKNOWN, MemberState.ABSENT
@@ -172,6 +175,97 @@ async def test_what_only_begins_like_a_claim_disowns_nobody_and_costs_no_object(
 
 def strangers() -> Object:
     return Object("a stranger", bytearray(b"x"), complete=True, memory={"10.0.0.1:2": 1})
+
+
+class Contested(FakeMooncake):
+    """A Master at which another store puts a claim of the same rank while ours is being put.
+
+    What is to be removed is held at first, as by its offload.
+    """
+
+    rival = ""
+    holds = 1
+
+    def rpc_remove(self, keys: list[str]) -> list[int]:
+        self.holds -= 1
+        return [LEASED] * len(keys) if self.holds >= 0 else super().rpc_remove(keys)
+
+    def rpc_end(self, client: str, key: str) -> int:
+        if self.rival and key.startswith(OWNER_PREFIX):
+            self.objects[owner_key(self.rival)] = strangers()
+        return super().rpc_end(client, key)
+
+
+@pytest.fixture
+def contested() -> Iterator[Contested]:
+    made = Contested()
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("rival, state", [("a", UNKNOWN), ("z", ABSENT)])
+async def test_of_two_stores_that_claim_a_cluster_at_once_the_first_by_name_has_it(
+    contested: Contested, tmp_path: Path, rival: str, state: MemberState
+) -> None:
+    contested.rival, clock = rival, Shifted()
+    async with tier_of(contested, tmp_path, "m", clock=clock) as tier:
+        assert await states(tier, MEMBER) == [state]
+        there = owner_key("m") in contested.objects
+        assert there == (state is ABSENT), "who yields leaves nothing"
+        clock.ahead_s += 3600
+        assert await states(tier, MEMBER) == [state]
+        assert owners(contested) == [owner_key(min("m", rival))]
+
+
+async def test_what_is_left_of_a_claim_of_the_same_rank_disowns_nobody_who_comes_before_it(
+    imitated: FakeMooncake, tmp_path: Path
+) -> None:
+    clock = Shifted()
+    async with tier_of(imitated, tmp_path, "a", clock=clock) as owner:
+        assert await states(owner, MEMBER) == [ABSENT]
+        imitated.objects[owner_key("m")] = strangers()
+        clock.ahead_s += 3600
+        assert await states(owner, MEMBER) == [ABSENT]
+        assert owners(imitated) == [owner_key("a")]
+
+
+async def test_an_owner_whose_claim_was_removed_puts_it_anew(
+    imitated: FakeMooncake, tmp_path: Path
+) -> None:
+    async with tier_of(imitated, tmp_path, "a") as owner:
+        assert await states(owner, MEMBER) == [ABSENT]
+        del imitated.objects[owner_key("a")]
+        assert await states(owner, MEMBER) == [ABSENT]
+        assert owners(imitated) == [owner_key("a")]
+
+
+async def test_who_acts_there_has_it_when_nothing_is_left_of_a_higher_claim(
+    imitated: FakeMooncake, tmp_path: Path
+) -> None:
+    async with tier_of(imitated, tmp_path, "a", adopt=True) as former:
+        assert await states(former, MEMBER) == [ABSENT]
+        await to_thread.run_sync(imitated.settle)
+        await to_thread.run_sync(imitated.restart)
+        assert await states(former, MEMBER) == [ABSENT], "its rank is above 0 from now on"
+    for key in owners(imitated):
+        del imitated.objects[key]
+    imitated.objects[owner_key("b")] = strangers()
+    async with tier_of(imitated, tmp_path, "a") as former:
+        assert await states(former, MEMBER) == [UNKNOWN]
+
+
+@pytest.mark.parametrize("highest", [5, 10**17])
+async def test_who_takes_a_cluster_over_is_above_all_claims_that_are_or_were_there(
+    imitated: FakeMooncake, tmp_path: Path, highest: int
+) -> None:
+    imitated.objects[owner_key("b", highest)] = strangers()
+    started_ms = SystemClock().wall_ms()
+    async with tier_of(imitated, tmp_path, "a", adopt=True, claim_s=3600.0) as tier:
+        assert await states(tier, MEMBER) == [ABSENT], "a person has said so: nothing is waited for"
+    (claim,) = owners(imitated)
+    rank = int(claim.rpartition("/")[2])
+    assert rank > highest
+    assert rank >= started_ms, "hosts may bring back what was removed long ago"
 
 
 # --- a new epoch --------------------------------------------------------------------------------

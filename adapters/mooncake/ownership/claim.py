@@ -3,9 +3,10 @@
 The owner is named by the key of a small object, because keys can be listed without a lease and
 contents cannot be read without one.  It is hard-pinned in memory and offloaded like any other, so
 it comes back with what the hosts kept.  A host that restarts on its folder also brings back owners
-that were removed long ago.  So a claim has a rank: the highest counts, and among equal ones those
-in memory.  Whoever takes a cluster over is above all that were before, and an owner puts its claim
-anew in each epoch, one higher.  Which rank this store has, and who has refused it, is in the book.
+that were removed long ago.  So a claim has a rank: the highest counts, among equal ones those in
+memory, and of those the first store's by name, for all alike.  Whoever takes a cluster over is above
+all that were before, and an owner puts its claim anew in each epoch, one higher.  Which rank this
+store has, and who has refused it, is in the book.
 Invariants: a store that was refused stays so until a person says `adopt`; in a new epoch nothing is
 done before the hosts had time to bring back whose the cluster is.
 """
@@ -172,7 +173,7 @@ class Claim:
         rivals = {
             owner: rank
             for owner, rank in owners.items()
-            if rank >= mine or (rank.living and shown == _NONE)
+            if self._is_above(owner, rank, mine) or (rank.living and shown == _NONE)
         }
         adopting = self._adopts and bool(rivals or book.refused_by)
         if rivals and not adopting:
@@ -199,10 +200,13 @@ class Claim:
         await self._small.put(key)
         owners = _by_owner((await self._ask())[0])
         for rival, rank in owners.items():
-            mine = Rank(number, living=True)
-            if rank > mine or (rank == mine and rival < self._holder):
-                await self._small.remove([key])
+            if self._is_above(rival, rank, Rank(number, living=True)):
+                await self._remove([key], [key])  # left there, it would disown the other store, too
                 await self._lose(rival)
+
+    def _is_above(self, owner: str, rank: Rank, mine: Rank) -> bool:
+        """Whether another store's claim is above this one's: of two of one rank always the same."""
+        return rank > mine or (rank == mine and owner < self._holder)
 
     async def _ask(self) -> tuple[dict[str, Rank], bool]:
         """Every claim by its key, and whether the marker of the epoch is not in memory."""
@@ -223,16 +227,23 @@ class Claim:
         }, is_new
 
     async def _clear_away(self, keys: list[str]) -> None:
-        """Remove claims that are below this store's; the offload of one may hold that for a lease.
+        """Remove claims that are below this store's.
 
         Raises TransientError when another store's is still there after that.
+        """
+        await self._remove(keys, [key for key in keys if _parsed(key)[0] != self._holder])
+
+    async def _remove(self, keys: list[str], needed: list[str]) -> None:
+        """Remove claims; the offload of one may hold that for a lease.
+
+        Raises TransientError when one of those that are needed is still there after that.
         """
         clock, options = self._clock, self._site.options
         until_s = clock.monotonic_s() + options.lease_ttl_s + options.appear_s
         while keys:
             codes = dict(zip(keys, await self._small.remove(keys), strict=True))
-            keys = [key for key in keys if _parsed(key)[0] != self._holder]
-            keys = [key for key in keys if codes[key] and not _is_absent(codes[key])]
+            left = [key for key in keys if codes[key] and not _is_absent(codes[key])]
+            keys = [key for key in left if key in needed]
             if keys and clock.monotonic_s() >= until_s:
                 what = f"the claim {keys[0]} on {self._site.name}"
                 raise TransientError(what, told(codes[keys[0]]), "it is tried again")
