@@ -4,9 +4,9 @@ The owner is named by the key of a small object, because keys can be listed with
 contents cannot be read without one.  It is hard-pinned in memory and offloaded like any other, so
 it comes back with what the hosts kept.  A host that restarts on its folder also brings back owners
 that were removed long ago.  So a claim has a rank: the highest counts, among equal ones those in
-memory, and of those the first store's by name, for all alike.  Whoever takes a cluster over is above
-all that were before, and an owner puts its claim anew in each epoch, one higher.  Which rank this
-store has, and who has refused it, is in the book.
+memory, and of those the first store's by name.  Whoever takes a cluster over is above all that were
+before, and an owner puts its claim anew in each epoch, one higher.  Which rank this store has, and
+who has refused it, is in the book.
 Invariants: a store that was refused stays so until a person says `adopt`; in a new epoch nothing is
 done before the hosts had time to bring back whose the cluster is.
 """
