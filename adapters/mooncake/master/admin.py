@@ -228,6 +228,6 @@ def _away(why: str) -> TransientError:
     return TransientError(
         "the Mooncake Master gave no answer that can be used",
         why,
-        "start the Master, or mend the options `master` and `admin_port`, or `admin`; nothing is done"
-        " until then",
+        "start the Master, or mend the options `master` and `admin_port`, or `admin`; nothing is"
+        " done until then",
     )
