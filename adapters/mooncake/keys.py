@@ -34,6 +34,14 @@ def problem_of(key: str, size_bytes: int) -> str:
     return ""
 
 
+def problem_of_file(key: str, size_bytes: int) -> str:
+    """Why an object can have no file below `root_fs_dir`; empty when it can."""
+    problem = problem_of(key, size_bytes)
+    if not problem and file_name(key) in {".", ".."}:
+        return "its key is the name of a folder"
+    return problem
+
+
 def query_of(keys: list[str]) -> str:
     """The value of the parameter `keys`, strictly encoded.
 

@@ -2,12 +2,14 @@
 
 Both ways to put keep the same order: what the source gives is held to the member's digest, the
 fence is asked, the row is on disk, and only then can anybody read the object.  Invariants: a row
-says what may be there until the Master says that it is not; of one key there is one put at a time.
+says what may be there until the Master says that it is not, and that it is there only when its put
+has ended well; of one key there is one put at a time.
 """
 
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import anyio
@@ -57,7 +59,7 @@ async def bring(
     """
     member = item.member
     row = connection.book.get(member.key)
-    if row is not None and row.group_id != member.group_id and (over or row.file):
+    if row is not None and row.group_id != member.group_id:  # also while its copy is away
         return Conflict(detail=f"its key belongs to group {row.group_id}")
     other = connection.book.shares_file(member.key)
     if other:
@@ -66,7 +68,7 @@ async def bring(
         )
     try:
         owner = await connection.clients.owner_name()
-        row = row_of(member, connection.context.entropy.token(8), owner)
+        row = row_of(member, token="", owner=owner)
         if connection.disk is not None:
             outcome = await put_with_file(connection, item, fence, limit, row=row, over=over)
         else:
@@ -74,6 +76,9 @@ async def bring(
             outcome = await put(connection, item, fence, limit)
             if isinstance(outcome, Busy):  # whoever puts it, its content is not known to be this
                 await to_thread.run_sync(connection.book.forget, [member.key])
+            elif isinstance(outcome, Done):
+                ours = replace(row, token=connection.context.entropy.token(8))
+                await to_thread.run_sync(connection.book.put, [ours])
     except (ReconcileError, OSError) as error:
         outcome = outcome_from_error(error, expected_sha256=member.sha256)
     if not isinstance(outcome, (Busy, Done)):

@@ -234,7 +234,7 @@ def _why_not(
     if outcome is not None or entry is None:
         return outcome or Retry(detail="the Master did not answer for it")
     row = connection.book.get(member.key)
-    if row is None or row.sha256 != member.sha256:
+    if row is None or not row.says(member.sha256):
         return Retry(detail="what lies there was not read by this controller: verify it first")
     if not has_cold(entry, member.size_bytes):
         return Busy(detail=NO_COPY)

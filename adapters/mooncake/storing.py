@@ -25,7 +25,7 @@ from weightctl.adapters.mooncake.master.replicas import (
     size_of,
     state_of,
 )
-from weightctl.adapters.mooncake.ownership.book import row_of
+from weightctl.adapters.mooncake.ownership.book import known_row
 from weightctl.adapters.mooncake.proof.cold import doubts, learn, note_sole
 from weightctl.adapters.mooncake.putting import alone, bring
 from weightctl.adapters.shared.translate import outcome_from_error
@@ -114,7 +114,7 @@ class Storing:
     async def recognise(self, member: Member) -> str | None:
         """Take an object whose bytes were just read right into the book; its instance after it."""
         row = self._connection.book.get(member.key)
-        if row is not None and row.sha256 == member.sha256:
+        if row is not None and row.says(member.sha256):
             return None
         await self._record(member)
         entries, _ = await self._connection.look.entries([member.key])
@@ -205,8 +205,8 @@ class Storing:
             return Conflict(detail=f"its key belongs to group {row.group_id}")
         if size_of(entry) != member.size_bytes:
             return Conflict(detail=f"an object of {size_of(entry)} bytes lies under its key")
-        if row is not None:
-            same = row.sha256 == member.sha256
+        if row is not None and row.token:
+            same = row.says(member.sha256)
             return None if same else Conflict(detail="other content was put under its key")
         put_off = await self._connection.reads.may_verify(member)
         if put_off is not None:
@@ -228,8 +228,8 @@ class Storing:
         return None  # there is more to wait for: what was ended is not yet what is seen
 
     async def _record(self, member: Member) -> None:
-        row = row_of(member, self._connection.context.entropy.token(8), owner="")
-        await to_thread.run_sync(self._connection.book.put, [row])
+        book, token = self._connection.book, self._connection.context.entropy.token(8)
+        await to_thread.run_sync(book.put, [known_row(book.get(member.key), member, token)])
 
     # --- what Mooncake makes ---
 

@@ -159,10 +159,7 @@ class MooncakeTier:
                 await self._connection.segments.look_for_passing()
             epoch = await self._connection.look.scan(members.keys, take)
         except ReconcileError as error:
-            told = (
-                f"{error.what}: {error.why}" if isinstance(error, ForeignMediumError) else error.why
-            )
-            return unknown_observation(count, told or error.what)
+            return unknown(count, error)
         self._correct(members, states, details)
         return TierObservation(states=bytes(states), epoch=epoch, details=details)
 
@@ -196,7 +193,7 @@ class MooncakeTier:
         return ReplicaDetail(
             instance_id=self.instance_of(member.key, entry),
             size_bytes=member.size_bytes,
-            sha256=row.sha256 if row is not None else None,
+            sha256=row.sha256 if row is not None and row.token else None,
             busy_until_ms=self._connection.reads.leased_until_ms(member.group_id),
         )
 
@@ -349,3 +346,9 @@ class MooncakeTier:
 
     async def _admit(self, fence: Fence) -> None:
         await to_thread.run_sync(self._connection.book.admit, fence)
+
+
+def unknown(count: int, error: ReconcileError) -> TierObservation:
+    """Nothing is known, and why."""
+    told = f"{error.what}: {error.why}" if isinstance(error, ForeignMediumError) else error.why
+    return unknown_observation(count, told or error.what)

@@ -4,6 +4,7 @@ What is relied on is in tests/contract/test_mooncake_root_fs.py; here is what we
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,8 @@ import pytest
 from anyio import to_thread
 
 from tests.support.mooncake.below_fs import below_fs, tiers
-from tests.support.mooncake.lab import Cluster, needs_wheel, until
+from tests.support.mooncake.driven import client
+from tests.support.mooncake.lab import PATIENT, Cluster, cluster, needs_wheel, until
 from weightctl.adapters.conformance.suite.material import (
     content_of,
     drop_item,
@@ -174,6 +176,57 @@ async def test_what_was_removed_to_be_put_anew_and_was_not_is_kept_beside_and_co
         assert kinds(await memory.store([back], fence())) == ["Done"]
         assert await files_below(path) == {path.name}
         await evicted(memory, member)
+
+
+async def test_what_a_stranger_puts_meanwhile_costs_no_file(
+    real: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def strangers_put() -> int:
+        with client(real) as stranger:
+            assert stranger(f"store.put({KEY!r}, b'z' * {len(CONTENT)}, config())") == 0
+        return 0
+
+    async def comes_first(*_: object) -> int:
+        return await to_thread.run_sync(strangers_put)
+
+    async with tiers(real, tmp_path) as (memory, disk):
+        member = await put(memory, disk)
+        await evicted(memory, member)
+        with monkeypatch.context() as patched:
+            patched.setattr(putting, "_put", comes_first)
+            assert kinds(await memory.store([item_of(member, CONTENT)], fence())) == ["Conflict"]
+        observed = await memory.observe(members_of([member]), detail=[0])
+        assert observed.details[0].sha256 is None
+        assert await states(disk, member) == [COMPLETE]
+        assert kinds(await disk.verify([member])) == ["Done"]
+        assert await read_all(disk, member) == CONTENT
+
+
+async def test_beside_another_masters_store_in_the_same_folder_nothing_is_touched(
+    own: Cluster, tmp_path: Path
+) -> None:
+    root = f"--root_fs_dir={tmp_path / 'cluster' / 'fs'}"
+    async with tiers(own, tmp_path / "a") as (memory, disk):
+        member = await put(memory, disk)
+        await evicted(memory, member)
+
+        def beside() -> AbstractContextManager[Cluster]:
+            (tmp_path / "other").mkdir()
+            return cluster(
+                tmp_path / "other", PATIENT, root, hosts=1, segment_mib=64, offload=False
+            )
+
+        manager = await to_thread.run_sync(beside)
+        other = await to_thread.run_sync(manager.__enter__)
+        try:
+            async with tiers(other, tmp_path / "b", holder="store-b") as (theirs, _):
+                outcomes = await theirs.store([item_of(member, CONTENT)], fence())
+                assert kinds(outcomes) == ["Permanent"]
+                assert "belongs to another store" in str(outcomes[0])
+        finally:
+            await to_thread.run_sync(manager.__exit__, None, None, None)
+        assert await states(disk, member) == [COMPLETE]
+        assert await read_all(disk, member) == CONTENT
 
 
 async def test_a_file_that_is_gone_is_absent_justifies_nothing_and_is_written_again(

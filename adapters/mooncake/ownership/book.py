@@ -12,7 +12,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,7 +59,11 @@ ON CONFLICT (key) DO UPDATE SET group_id = excluded.group_id, size_bytes = exclu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One managed object.  `token` names this put of it; `owner` is the client that made it."""
+    """One managed object.
+
+    `token` names this put of it and is empty until that was seen to have become the object: what
+    lies under the key meanwhile is not known to be it.  `owner` is the client that puts it.
+    """
 
     key: str
     group_id: str
@@ -80,9 +84,13 @@ class Row:
     file_stamp: str = ""
     """Which file that was; see `root_fs.engine`."""
 
+    def says(self, sha256: bytes) -> bool:
+        """Whether the object's content is known, and has that digest."""
+        return bool(self.token) and self.sha256 == sha256
+
 
 def row_of(member: Member, token: str, owner: str) -> Row:
-    """The row of a member whose content is known to be right."""
+    """The row of a member; without a token of one that is to be put."""
     return Row(
         key=member.key,
         group_id=member.group_id,
@@ -91,6 +99,13 @@ def row_of(member: Member, token: str, owner: str) -> Row:
         token=token,
         owner=owner,
     )
+
+
+def known_row(row: Row | None, member: Member, token: str) -> Row:
+    """The row of an object that was read and is the member; row: what there was of its key."""
+    if row is not None and (row.group_id, row.sha256) == (member.group_id, member.sha256):
+        return replace(row, token=token)
+    return row_of(member, token, owner="")
 
 
 class Book:

@@ -94,7 +94,7 @@ async def learn(
     news = []
     for member in members:
         row, entry = connection.book.get(member.key), entries.get(member.key)
-        if row is None or row.sha256 != member.sha256 or entry is None:
+        if row is None or not row.says(member.sha256) or entry is None:
             continue
         known = _told(row, entry, hosts, just_put=just_put and bool(row.owner))
         if known != row:

@@ -3,8 +3,9 @@
 A Mooncake client writes the file in place and never syncs it; the Master forgets it when it is
 restarted, and leaves it when its object is removed.  So a file is named by its stamp: size, inode
 and time of its last change.  While an object is put anew its right file waits beside, under a name
-that Mooncake never uses, with the same stamp.  Invariant: a file that is not found is called absent
-only where the sign in its folder shows that the medium is mounted.
+that Mooncake never uses, with the same stamp.  A sign in the folder of the cluster names the store.
+Invariants: a file that is not found is called absent only where the sign shows that the medium is
+mounted; in another store's folder nothing is touched.
 """
 
 from __future__ import annotations
@@ -16,15 +17,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weightctl.adapters.shared.files import FILE_FLAGS, make_path, read_at, sync_folder, write_at
+from weightctl.adapters.shared.ownership import is_foreign, refuse_foreign
 from weightctl.adapters.shared.translate import error_from_os
 from weightctl.controller.errors import TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-KEPT = ".kept"
-_DRAFT = ".draft"
-_BAD = ".bad"
+# Mooncake puts no colon into the name of a file.
+KEPT = ":kept"
+_DRAFT = ":draft"
+_BAD = ":bad"
 SIGN = "weightctl-was-here"
 _MODE = 0o644
 
@@ -32,37 +35,75 @@ _MODE = 0o644
 class FileEngine:
     """Calls on files by the paths that the Master tells; it holds one draft at a time."""
 
-    def __init__(self, buffer: memoryview) -> None:
+    def __init__(self, buffer: memoryview, *, holder: str) -> None:
         self._buffer = buffer
+        self._holder = holder
         self._draft_fd = -1
 
     def look(self, paths: list[str]) -> list[tuple[str, str]]:
         """(stamp of the file, stamp of the one kept beside) for each path; empty for none.
 
-        Raises TransientError when one is missing and the medium may be what is missing.
+        Raises TransientError when one is missing and the medium may be what is missing,
+        ForeignMediumError when the folder is another store's.
         """
-        signs: set[Path] = set()
+        signs: dict[Path, bool] = {}
         found = []
         with _told("the files below root_fs_dir"):
             for path in paths:
+                sign = _sign_of(path)
+                if sign not in signs:
+                    signs[sign] = self._is_signed(sign)
                 main, kept = _stamp(path), _stamp(path + KEPT)
-                if not main and not kept:
-                    _require_sign(path, signs)
+                if not main and not kept and not signs[sign]:
+                    raise _may_be_away(path)
                 found.append((main, kept))
         return found
+
+    def claim(self, path: str) -> None:
+        """Make the folder this store's, unless it is another's.  Raises ForeignMediumError."""
+        with _told(path):
+            sign = _sign_of(path)
+            if not self._is_signed(sign):
+                self._sign(sign)
+
+    def adopt(self, path: str) -> str:
+        """Make the folder this store's; whose it was, empty when it was not another's."""
+        with _told(path):
+            sign = _sign_of(path)
+            owner = _owner_of(sign) or ""
+            if owner != self._holder:
+                self._sign(sign)
+            return owner if is_foreign(owner, self._holder) else ""
+
+    def _is_signed(self, sign: Path) -> bool:
+        owner = _owner_of(sign)
+        refuse_foreign(
+            f"the folder {sign.parent}",
+            owner or "",
+            self._holder,
+            instead="give each Master a `--cluster_id` or a `--root_fs_dir` of its own",
+            section="in [mooncake] for one start",
+        )
+        return owner is not None
+
+    def _sign(self, sign: Path) -> None:
+        """Put the holder into the sign, as a whole."""
+        draft = sign.with_name(f"{SIGN}.{self._holder}.{os.getpid()}")
+        draft.write_text(self._holder, encoding="utf-8")
+        with _opened(str(draft)) as fd:
+            os.fsync(fd)
+        draft.rename(sign)
+        sync_folder(sign.parent)
 
     def seal(self, path: str) -> tuple[str, bytes]:
         """Bring a file and its name to the medium, and read it back; (stamp, SHA-256).
 
         Raises TransientError when it is not there or changed meanwhile.
         """
+        self.claim(path)
         with _told(path), _opened(path) as fd:
             os.fsync(fd)
             make_path(Path(path).parent, durable=True)
-            sign = _sign_of(path)
-            if not sign.exists():
-                sign.touch(_MODE)
-                sync_folder(sign.parent)
             before = _stamp_of(os.fstat(fd))
             digest = self._digest(fd)
             if _stamp_of(os.fstat(fd)) != before or before not in (_stamp(path), ""):
@@ -111,8 +152,13 @@ class FileEngine:
         raise TransientError(path, "it is not the file that was seen", "it is looked again")
 
     def remove(self, path: str) -> None:
-        """Remove everything under that name.  Raises TransientError where nothing can be seen."""
+        """Remove everything under that name.
+
+        Raises TransientError where the medium may be away, ForeignMediumError.
+        """
         with _told(path):
+            if not self._is_signed(_sign_of(path)):
+                raise _may_be_away(path)
             gone = 0
             for name in (path, path + KEPT, path + _DRAFT, path + _BAD):
                 with suppress(FileNotFoundError):
@@ -120,8 +166,6 @@ class FileEngine:
                     gone += 1
             if gone:
                 sync_folder(Path(path).parent)
-            else:
-                _require_sign(path, set())
 
     def begin(self, path: str) -> None:
         """Begin a file beside its place."""
@@ -178,16 +222,22 @@ def _sign_of(path: str) -> Path:
     return Path(path).parents[2] / SIGN
 
 
-def _require_sign(path: str, seen: set[Path]) -> None:
-    sign = _sign_of(path)
-    if sign not in seen and not sign.exists():
-        raise TransientError(
-            f"the folder {sign.parent}",
-            f"neither {path} nor {SIGN} is in it: what Mooncake keeps below root_fs_dir may not be"
-            " mounted on this host",
-            "mount it here under the same path as on the Mooncake hosts",
-        )
-    seen.add(sign)
+def _owner_of(sign: Path) -> str | None:
+    """The store that the sign names; None where there is no sign."""
+    try:
+        return sign.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _may_be_away(path: str) -> TransientError:
+    folder = _sign_of(path).parent
+    return TransientError(
+        f"the folder {folder}",
+        f"neither {path} nor {SIGN} is in it: what Mooncake keeps below root_fs_dir may not be"
+        " mounted on this host",
+        "mount it here under the same path as on the Mooncake hosts",
+    )
 
 
 @contextmanager

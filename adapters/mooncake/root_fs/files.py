@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from weightctl.adapters.mooncake.master.replicas import DISK, state_of
 from weightctl.adapters.mooncake.root_fs.engine import FileEngine, size_of_stamp
+from weightctl.adapters.shared.ownership import tell_adopted
 from weightctl.adapters.shared.workers import EngineSpec, WorkerLimits, WorkerPool
 from weightctl.controller.core.observation import MemberState
 from weightctl.controller.ports import PIECE_BYTES
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from weightctl.adapters.mooncake.ownership.book import Book
     from weightctl.adapters.shared.workers import WorkerLease
     from weightctl.controller.core.observation import Member
-    from weightctl.controller.ports import Clock
+    from weightctl.controller.ports import TierContext
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -57,15 +58,20 @@ class Copy:
 class DiskFiles:
     """The files of one cluster; within `running` they can be asked for."""
 
-    def __init__(self, options: ConnectionOptions, clock: Clock, book: Book) -> None:
+    def __init__(self, options: ConnectionOptions, context: TierContext, book: Book) -> None:
         self._book = book
+        self._adopts = options.adopt and not context.read_only
+        self._is_ours = False
         self._transfer_s = options.transfer_s
         self.is_missed = False
         """Whether the last put brought no file within its time."""
         self._pool = WorkerPool(
             f"{options.cluster}-files",
-            EngineSpec(factory="weightctl.adapters.mooncake.root_fs.engine:FileEngine"),
-            clock=clock,
+            EngineSpec(
+                factory="weightctl.adapters.mooncake.root_fs.engine:FileEngine",
+                options={"holder": context.holder},
+            ),
+            clock=context.clock,
             limits=WorkerLimits(workers=_WORKERS, deadline_s=options.deadline_s),
         )
 
@@ -92,6 +98,10 @@ class DiskFiles:
 
     async def look(self, paths: list[str]) -> list[Stamps]:
         """What lies at each path, and what is kept beside it.  Raises ReconcileError."""
+        if self._adopts and paths:
+            owner = await self._pool.call(FileEngine.adopt, paths[0])
+            self._adopts = False
+            tell_adopted(self._pool.name, owner)
         found: list[Stamps] = []
         for start in range(0, len(paths), _LOOK_PATHS):
             found += await self._pool.call(FileEngine.look, paths[start : start + _LOOK_PATHS])
@@ -133,6 +143,13 @@ class DiskFiles:
         ]
         copies = await self.copies(listed, entries) if listed else {}
         return frozenset(key for key, copy in copies.items() if copy.known and copy.in_place)
+
+    async def make_sure(self, path: str) -> None:
+        """Raise ReconcileError unless the folder of that file is this store's, from now on."""
+        if path and not self._is_ours:
+            await self.look([path])
+            await self._pool.call(FileEngine.claim, path)
+            self._is_ours = True
 
     # --- calls ---
 

@@ -23,6 +23,7 @@ from weightctl.adapters.mooncake.client.transfers import (
     write_all,
 )
 from weightctl.adapters.mooncake.master.replicas import DISK, is_absent, is_there, state_of
+from weightctl.adapters.mooncake.ownership.epoch import MARKER_PREFIX
 from weightctl.adapters.mooncake.root_fs.engine import FileEngine
 from weightctl.adapters.shared.sources import opened_source
 from weightctl.controller.core.observation import MemberState
@@ -42,6 +43,8 @@ _LET_GO_S = 5.0
 _POLL_S = (0.005, 0.25)
 """Least and longest pause between two looks for the file; it grows with the time waited."""
 _POLL_SHARE = 0.2
+_MARKER_S = 1.0
+"""For the file of the marker, where its put has just ended."""
 ANOTHERS = "somebody has put another object under its key"
 NO_FILE = (
     "no DISK replica of it came with its put, and Mooncake makes none later: start the Master with"
@@ -76,6 +79,7 @@ async def put_with_file(
             if got != member.sha256:
                 return Corrupt(expected=member.sha256, got=got)
             await to_thread.run_sync(connection.book.admit, fence)
+            await _make_sure(connection)
             refused = await _make_way(connection, member, source, over=over)
             if refused is not None:
                 return refused
@@ -99,6 +103,23 @@ async def _held(
     async with connection.clients.owner() as worker:
         await worker.call(Engine.hold, key, source.size_bytes)
     return await write_all(connection, key, source, limit, Engine.gather)
+
+
+async def _make_sure(connection: Connection) -> None:
+    """Be sure that the folder is this store's before anything is written into it.
+
+    Where it is tells the file of the marker of the epoch, which was put before anything else.
+    """
+    clock, disk = connection.context.clock, connection.disk
+    marker = f"{MARKER_PREFIX}{connection.book.epoch}"
+    until_s = clock.monotonic_s() + _MARKER_S
+    while disk is not None:
+        entries, _ = await connection.look.entries([marker])
+        path = disk.path_of(marker, entries)
+        await disk.make_sure(path)
+        if path or disk.is_missed or clock.monotonic_s() >= until_s:
+            return
+        await clock.sleep(_POLL_S[0])
 
 
 async def _put(connection: Connection, member: Member) -> int:
@@ -186,9 +207,13 @@ async def settle(connection: Connection, member: Member, *, hurried: bool = Fals
     if entry is None or not is_there(entry):
         return Retry(detail="it vanished, or was not ready, when it had been put")
     if state_of(entry, DISK, member.size_bytes) is not MemberState.COMPLETE:
-        if await digest_of(connection, member, None) == member.sha256:
-            return Done(moved_bytes=member.size_bytes)
-        return await _is_anothers(connection, member)
+        if await digest_of(connection, member, None) != member.sha256:
+            return await _is_anothers(connection, member)
+        row = connection.book.get(member.key)
+        if row is not None and not row.token:
+            ours = replace(row, token=connection.context.entropy.token(8))
+            await to_thread.run_sync(connection.book.put, [ours])
+        return Done(moved_bytes=member.size_bytes)
     if await seal(connection, disk, member, entry):
         return Done(moved_bytes=member.size_bytes)
     return await _is_anothers(connection, member)
@@ -201,18 +226,23 @@ async def seal(connection: Connection, disk: DiskFiles, member: Member, entry: E
     row = connection.book.get(member.key)
     if digest != member.sha256 or row is None or row.sha256 != member.sha256:
         return False
-    if (row.file, row.file_stamp) != (path, stamp):
-        known = replace(row, file=path, file_stamp=stamp)
+    if (row.file, row.file_stamp) != (path, stamp) or not row.token:
+        token = row.token or connection.context.entropy.token(8)
+        known = replace(row, token=token, file=path, file_stamp=stamp)
         await to_thread.run_sync(connection.book.put, [known])
         await disk.call(FileEngine.let_go, path)
     return True
 
 
 async def _is_anothers(connection: Connection, member: Member) -> Outcome:
+    """Conflict; the book goes on to know the file that is kept, and nothing of the object."""
     row = connection.book.get(member.key)
-    await to_thread.run_sync(connection.book.forget, [member.key])
-    kept = f"; its right bytes are in {row.file}.kept" if row is not None and row.file else ""
-    return Conflict(detail=ANOTHERS + kept)
+    if row is not None and row.file:
+        kept = replace(row, token="", owner="")
+        await to_thread.run_sync(connection.book.put, [kept])
+    else:
+        await to_thread.run_sync(connection.book.forget, [member.key])
+    return Conflict(detail=ANOTHERS)
 
 
 async def _listed(

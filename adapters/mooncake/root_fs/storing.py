@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
-from weightctl.adapters.mooncake.keys import problem_of
+from weightctl.adapters.mooncake.keys import problem_of_file
 from weightctl.adapters.mooncake.master.replicas import DISK, is_absent, is_there, state_of
 from weightctl.adapters.mooncake.putting import alone, bring
 from weightctl.adapters.mooncake.root_fs.engine import FileEngine
@@ -24,6 +24,7 @@ from weightctl.controller.errors import ReconcileError
 from weightctl.controller.ports import (
     PIECE_BYTES,
     Busy,
+    Conflict,
     Corrupt,
     Done,
     NoOp,
@@ -45,7 +46,7 @@ async def store_one(
 ) -> Outcome:
     """As ports.Tier.store, of one item whose fence was admitted."""
     member = item.member
-    problem = problem_of(member.key, member.size_bytes)
+    problem = problem_of_file(member.key, member.size_bytes)
     if problem:
         return Permanent(detail=f"Mooncake cannot keep it: {problem}")
     try:
@@ -57,6 +58,8 @@ async def store_one(
 
 async def _stored(tier: DiskTier, item: StoreItem, fence: Fence, limit: Limiter | None) -> Outcome:
     connection, member = tier.connection, item.member
+    if connection.book.others(member.group_id, [member.key]):
+        return Conflict(detail="its key is another group's")
     entries, _ = await connection.look.entries([member.key])
     entry = entries.get(member.key)
     copy = (await tier.files.copies([member], entries)).get(member.key)

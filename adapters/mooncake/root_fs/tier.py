@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Self
 
 from anyio import to_thread
 
-from weightctl.adapters.mooncake.client.transfers import digest_of
+from weightctl.adapters.mooncake.keys import problem_of_file
 from weightctl.adapters.mooncake.master.replicas import (
     DISK,
-    in_memory,
     is_absent,
     size_of,
     states_of,
@@ -28,14 +27,13 @@ from weightctl.adapters.mooncake.removal import ALONE, Work, remove_whole
 from weightctl.adapters.mooncake.root_fs.engine import FileEngine
 from weightctl.adapters.mooncake.root_fs.files import DiskFiles, FileReader
 from weightctl.adapters.mooncake.root_fs.storing import store_one
-from weightctl.adapters.mooncake.tier import READ_ONLY, MooncakeTier
+from weightctl.adapters.mooncake.tier import READ_ONLY, MooncakeTier, unknown
 from weightctl.adapters.shared.translate import outcome_from_error
 from weightctl.controller.core.observation import (
     Member,
     MemberState,
     ReplicaDetail,
     TierObservation,
-    unknown_observation,
 )
 from weightctl.controller.errors import ReconcileError, TransientError
 from weightctl.controller.ports import (
@@ -67,7 +65,7 @@ class DiskTier(MooncakeTier):
 
     def __init__(self, name: str, options: MooncakeOptions, connection: Connection) -> None:
         super().__init__(name, options, connection)
-        self.files = DiskFiles(connection.options, connection.context.clock, connection.book)
+        self.files = DiskFiles(connection.options, connection.context, connection.book)
         connection.disk = self.files
         self._stack = AsyncExitStack()
 
@@ -96,6 +94,10 @@ class DiskTier(MooncakeTier):
 
     # --- seeing ---
 
+    def unfit(self, member: Member) -> str:
+        """As ports.Choosing: also by the name of its file."""
+        return problem_of_file(member.key, member.size_bytes) or super().unfit(member)
+
     async def observe(self, members: Members, *, detail: Sequence[int] = ()) -> TierObservation:
         """As ports.Tier.observe.  Takes no lease: over HTTP, and from the files' folder."""
         states = bytearray(len(members))
@@ -115,7 +117,7 @@ class DiskTier(MooncakeTier):
             epoch = await self._connection.look.scan(members.keys, take)
             looked = await self.files.look(list(paths.values()))
         except ReconcileError as error:
-            return unknown_observation(len(members), f"{error.what}: {error.why}")
+            return unknown(len(members), error)
         seen = dict(zip(paths.items(), looked, strict=True))
         details = await to_thread.run_sync(
             self._judge, members, states, entries, seen, frozenset(detail)
@@ -233,17 +235,12 @@ class DiskTier(MooncakeTier):
     ) -> Sequence[Outcome]:
         """As ports.Tier.verify: reads the file itself, so that it proves this very copy."""
         try:
-            entries, copies = await self._copies(batch)
-            return [
-                await self._verified(one, copies.get(one.key), entries.get(one.key), limit)
-                for one in batch
-            ]
+            _, copies = await self._copies(batch)
+            return [await self._verified(one, copies.get(one.key), limit) for one in batch]
         except ReconcileError as error:
             return [outcome_from_error(error)] * len(batch)
 
-    async def _verified(
-        self, member: Member, copy: Copy | None, entry: Entry | None, limit: Limiter | None
-    ) -> Outcome:
+    async def _verified(self, member: Member, copy: Copy | None, limit: Limiter | None) -> Outcome:
         if self._storing.is_written(member):
             return Busy(detail="it is being written by this process")
         if copy is None:
@@ -257,20 +254,16 @@ class DiskTier(MooncakeTier):
                 got = await self.files.call(FileEngine.digest, copy.path, copy.stamp)
             if got != member.sha256:
                 return Corrupt(expected=member.sha256, got=got, instance_id=copy.instance_id)
-            return await self._note(member, copy, entry)
+            return await self._note(member, copy)
         except ReconcileError as error:
             return outcome_from_error(error, expected_sha256=member.sha256)
 
-    async def _note(self, member: Member, copy: Copy, entry: Entry | None) -> Outcome:
-        """The file is right: have it in the book.  What is in memory beside it has to be, too."""
+    async def _note(self, member: Member, copy: Copy) -> Outcome:
+        """The file is right: have it in the book, which says nothing of what is in memory by it."""
         book = self._connection.book
         row = book.get(member.key)
-        if row is None or row.sha256 != member.sha256:
-            if in_memory(entry) and await digest_of(self._connection, member, None) != (
-                member.sha256
-            ):
-                return Conflict(detail="another content is in memory under its key")
-            row = row_of(member, self._connection.context.entropy.token(8), owner="")
+        if row is None or (row.group_id, row.sha256) != (member.group_id, member.sha256):
+            row = row_of(member, token="", owner="")
         known = replace(row, file=copy.path, file_stamp=copy.stamp)
         if known != book.get(member.key) and not self._connection.context.read_only:
             await to_thread.run_sync(book.put, [known])

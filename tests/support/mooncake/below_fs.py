@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.support.mooncake.harness import CAPACITY_BYTES, Named, connection_options
 from tests.support.mooncake.lab import PATIENT, Cluster, cluster
-from weightctl.adapters.conformance.suite.material import context
+from weightctl.adapters.conformance.suite.material import HOLDER, context
 from weightctl.adapters.mooncake.connection import shared
 from weightctl.adapters.mooncake.options import MooncakeOptions
 from weightctl.adapters.mooncake.root_fs.tier import DiskTier
@@ -22,11 +22,11 @@ def below_fs(folder: Path, *flags: str) -> AbstractContextManager[Cluster]:
 
 @asynccontextmanager
 async def tiers(
-    medium: Named, folder: Path, **changes: object
+    medium: Named, folder: Path, holder: str = HOLDER, **changes: object
 ) -> AsyncIterator[tuple[MooncakeTier, DiskTier]]:
     """Memory and files, for one store in a process of its own."""
     options = connection_options(medium, **changes)
-    connection = shared(options, context(folder))
+    connection = shared(options, context(folder, holder=holder))
     cold = MooncakeOptions(kind="mooncake-disk", connection=options, capacity_bytes=CAPACITY_BYTES)
     hot = MooncakeOptions(kind="mooncake-memory", connection=options)
     async with (
