@@ -7,7 +7,7 @@ name says what has changed and where the adapter has to be looked at.
 import itertools
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from urllib.error import HTTPError
@@ -29,11 +29,13 @@ from tests.support.mooncake.lab import (
 )
 from weightctl.adapters.mooncake.client.codes import CODES, Meaning
 from weightctl.adapters.mooncake.keys import KEY_BYTES_MAX
+from weightctl.adapters.mooncake.parking.drain import Drains
 
 pytestmark = needs_wheel
 
 GRACE_S = 10
 """Longer than two questions take on a busy machine."""
+PATIENCE_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -394,6 +396,28 @@ def test_a_segment_can_be_mounted_moved_onto_by_anybody_and_unmounted_with_a_gra
         until("it is gone from memory", lambda: places() == [])
         assert real.entry("k")["local_disk_values"]
         assert other("store.get('k') == b'x' * 1000") is True
+
+
+def test_a_drain_goes_on_in_the_grace_of_an_unmount(real: Cluster, one: Client) -> None:
+    """Parking: what is neither pinned nor leased then has to be held until the segment is gone."""
+    mounted = one("store.allocate_and_mount_segment(size=16 << 20, protocol='tcp')['segment_ids']")
+
+    def ours() -> list[Mapping[str, str]]:
+        rows = json.loads(real.get("/get_segments_detail"))["segments"]
+        return [row for row in rows if [row["segment_id"]] == mounted]
+
+    (lot,) = ours()
+    put(one, "k", preferred_segment=lot["segment_name"])
+    assert one("len(store.batch_get_replica_desc(['k']))") == 1  # its lease keeps it there
+    Drains(real.admin, PATIENCE_S).begin(lot["segment_name"])
+    assert one(f"store.unmount_and_free_segment({mounted!r}, {GRACE_S})") == 0
+
+    def moved() -> bool:
+        (value,) = real.entry("k")["values"]
+        return bool(value["transport_endpoint_"] != lot["te_endpoint"])
+
+    until("it lies on a host", moved)
+    until("the segment is gone", lambda: not ours())
 
 
 # --- Masters ---

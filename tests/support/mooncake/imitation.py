@@ -6,10 +6,14 @@ Where this and a real Master differ, this is wrong: the same suite runs on both.
 """
 
 import json
+import re
 import threading
 import time
+import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -48,7 +52,7 @@ class Segment:
 
     @property
     def status(self) -> str:
-        if self.gone_at is not None:
+        if self.gone_at is not None and self.drain != "DRAINED":
             return "GRACEFULLY_UNMOUNTING"
         return self.drain or "OK"
 
@@ -67,6 +71,10 @@ class Object:
     """Client id of the host that has offloaded it."""
     old: bytes = b""
     """What is in that host's file when it is another content; a reader gets it without memory."""
+    file: str = ""
+    """Path of its file below `root_fs`, once the Master lists it."""
+    unwritten: bool = False
+    """A file of it was to be written and never will be, as of what is put in a session."""
     group: str = ""
     lease_until: float = 0.0
     offload_at: float | None = None
@@ -100,6 +108,8 @@ class Imitation:
         self.calls: list[str] = []
         self.master = "127.0.0.1:1"
         """Where it is reached."""
+        self.root_fs = ""
+        """The Master's `--root_fs_dir`; its hosts offload nothing then."""
         self._mount_hosts()
 
     def _mount_hosts(self) -> None:
@@ -211,7 +221,7 @@ class Imitation:
     def _forget_endpoint(self, endpoint: str) -> None:
         for key, one in list(self.objects.items()):
             one.memory.pop(endpoint, None)
-            if one.complete and not one.memory and not one.disk:
+            if one.complete and not (one.memory or one.disk or one.file):
                 del self.objects[key]
 
     # --- RPC ---
@@ -277,7 +287,12 @@ class Imitation:
             for endpoint, at in one.memory.items()
         ]
         disks = [self._on_disk(one)] if one.disk else None
-        return {**empty, "ok": True, "error": None, "values": values, "local_disk_values": disks}
+        found = {"values": values, "local_disk_values": disks}
+        if one.file:
+            found["disk_values"] = [{"file_path": one.file, "object_size": len(one.content)}]
+        elif one.unwritten and not one.memory:
+            return {**empty, "ok": False, "error": "REPLICA_IS_NOT_READY"}
+        return {**empty, "ok": True, "error": None, **found}
 
     def _on_disk(self, one: Object) -> dict[str, object]:
         endpoint = f"127.0.0.1:{_NOBODY}" if one.disk in self.dead else self.master
@@ -330,6 +345,7 @@ class Imitation:
         if key in self.objects:
             return EXISTS
         one = Object(client, bytearray(size_bytes), pinned=pinned, group=group)
+        one.unwritten = bool(self.root_fs)
         if not self._place(one, preferred):
             return NO_ROOM
         self.objects[key] = one
@@ -348,8 +364,37 @@ class Imitation:
             return NOT_FOUND
         if one.complete or one.owner != client:
             return INVALID
-        one.complete, one.offload_at = True, self._now() + self._paces.offload_s
+        one.complete = True
+        one.offload_at = None if self.root_fs else self._now() + self._paces.offload_s
         return OK
+
+    def rpc_put(self, client: str, key: str, content: bytes, preferred: str, **more: Any) -> int:
+        """At once; a success without an effect where the key is there."""
+        code = self.rpc_start(client, key, len(content), preferred, **more)
+        if code != OK:
+            return OK if code == EXISTS else code
+        self.rpc_write(client, key, 0, content)
+        self.rpc_end(client, key)
+        if self.root_fs:
+            self._write(key, self.objects[key])
+        return OK
+
+    def _write(self, key: str, one: Object) -> None:
+        """Into the place of whatever is there."""
+        low = zlib.crc32(key.encode())
+        folder = Path(self.root_fs, "cluster", chr(97 + low % 16), chr(97 + low // 16 % 16))
+        path = folder / re.sub(r'[/\\:*?"<>|]', "_", key)
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(one.content)
+            one.file, one.unwritten = str(path), False
+
+    def _from_file(self, one: Object) -> bytes | int:
+        with suppress(OSError):
+            content = Path(one.file).read_bytes()
+            if len(content) >= len(one.content):
+                return content[: len(one.content)]
+        return -800
 
     def rpc_revoke(self, client: str, key: str) -> int:
         one = self.objects.get(key)
@@ -372,17 +417,20 @@ class Imitation:
         if one is None or not one.complete:
             return NOT_FOUND
         self._touched(one)
-        if not one.memory:
-            return -900
         if offset + size_bytes > len(one.content):
             return INVALID
-        return bytes(one.content[offset : offset + size_bytes])
+        if one.memory:
+            return bytes(one.content[offset : offset + size_bytes])
+        got = self._from_file(one) if one.file else -900
+        return got if isinstance(got, int) else got[offset : offset + size_bytes]
 
     def rpc_get(self, key: str) -> int | bytes:
         one = self.objects.get(key)
         if one is None or not one.complete:
             return NOT_FOUND
         self._touched(one)
+        if one.file and not (one.memory or one.disk):
+            return self._from_file(one)
         if one.disk in self.dead and not one.memory:
             return -900
         return bytes(one.content if one.memory else one.old or one.content)
@@ -401,7 +449,7 @@ class Imitation:
                 continue
             if one.memory.pop(endpoint, None) is not None:
                 cleared.append(key)
-                if not one.memory and not one.disk:
+                if not (one.memory or one.disk or one.file or one.unwritten):
                     del self.objects[key]
         return cleared
 
@@ -412,7 +460,7 @@ class Imitation:
         one = self.objects.get(key)
         if one is None:
             return NOT_FOUND
-        if not one.complete:
+        if not one.complete or one.unwritten:
             return NOT_READY
         if self._now() < one.lease_until:
             return LEASED
