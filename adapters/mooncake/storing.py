@@ -269,6 +269,8 @@ class Storing:
             if left:
                 waited_s = clock.monotonic_s() - started_s
                 await clock.sleep(min(max(waited_s * POLL_SHARE, POLL_S[0]), POLL_S[1]))
+        for key in left:  # what comes later may come from elsewhere
+            self._connection.sole.pop(key, None)
         self._belated.ended(key for key, one in outcomes.items() if isinstance(one, Done))
         self._belated.waited(left, entries, came=bool(outcomes))
         late = (

@@ -1,6 +1,7 @@
 """Cold copies that do not count: of a dead host, of an older put, of another's object."""
 
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -118,3 +119,30 @@ async def test_what_cannot_be_dropped_and_is_anothers_object_is_a_conflict(
         assert isinstance(outcome, Conflict)
         assert "another object" in outcome.detail
         assert kinds(await disk.verify([member])) == ["Corrupt"]
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["keeper-known", "keeper-not-known"])
+async def test_an_old_file_that_was_alone_once_is_not_proven_by_what_came_from_another_host(
+    imitated: FakeMooncake, tmp_path: Path, known: bool
+) -> None:
+    async with tiers(imitated, tmp_path) as (memory, disk):
+        member = await in_both(memory, imitated)
+        if known:
+            assert kinds(await disk.verify([member])) == ["Done"]
+        else:
+            book = memory._connection.book
+            row = book.get("k")
+            assert row is not None
+            blank = replace(row, keeper="", keeper_host="")
+            await to_thread.run_sync(book.put, [blank])
+        one = imitated.objects["k"]
+        right = dict(one.memory)
+        one.memory.clear()
+        imitated.brings_back("k", OLD)
+        assert kinds(await disk.verify([member])) == ["Corrupt"]
+        one.memory, one.promote_at = right, None  # read from a host that has gone again
+        item = await drop_item(memory, member)
+        assert kinds(await memory.verify([member])) == ["Done"]
+        assert kinds(await disk.verify([member])) == ["Retry"]
+        assert kinds(await memory.drop([item], fence())) == ["Retry"]
+        assert one.memory, "it is the only right copy"

@@ -191,25 +191,37 @@ async def test_a_dry_run_notes_nothing(known: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "row, before, after, keeper",
+    "row, looks, keeper",
     [
-        pytest.param(FRESH, "B", "B", "B", id="its-only-copy-was-read"),
-        pytest.param(ROW, "B", "B", "B", id="whoever-was-the-keeper"),
-        pytest.param(FRESH, "", "B", "", id="memory-was-read"),
-        pytest.param(FRESH, "B", "AB", "", id="another-came-meanwhile"),
-        pytest.param(FRESH, "B", "A", "", id="it-is-another-one-now"),
-        pytest.param(OTHER, "B", "B", "", id="of-another-object"),
+        pytest.param(FRESH, [("", "B"), ("", "B")], "B", id="its-only-copy-was-read"),
+        pytest.param(ROW, [("", "B"), ("", "B")], "B", id="whoever-was-the-keeper"),
+        pytest.param(FRESH, [("", "B"), ("A", "B"), ("A", "B")], "B", id="it-was-promoted"),
+        pytest.param(
+            ROW, [("", "B"), ("A", "B"), ("A", "B")], "A", id="the-keeper-may-have-given-it"
+        ),
+        pytest.param(FRESH, [("A", "B"), ("A", "B")], "", id="memory-was-read"),
+        pytest.param(FRESH, [("", "B"), ("A", "AB"), ("A", "B")], "", id="another-was-seen"),
+        pytest.param(FRESH, [("", "B"), ("", "AB")], "", id="another-came-meanwhile"),
+        pytest.param(FRESH, [("", "B"), ("", "A")], "", id="it-is-another-one-now"),
+        pytest.param(OTHER, [("", "B"), ("", "B")], "", id="of-another-object"),
     ],
 )
 async def test_right_bytes_that_came_from_the_only_copy_prove_it(
-    known: Any, row: Row, before: str, after: str, keeper: str
+    known: Any, row: Row, looks: Sequence[tuple[str, str]], keeper: str
 ) -> None:
+    """The last look is the one after the reading, and the one before it is the other last."""
     known.knows(row)
-    memory = in_memory_at(*("" if before else "A"))
-    seen = known.copies(*((place, UP) for place in before or "B"))
-    note_sole(known, {"k": Entry(ok=True, memory=memory, local_disk=seen)})
-    found = known.copies(*((place, UP) for place in after))
-    await was_read(known, MEMBER, Entry(ok=True, memory=in_memory_at("A"), local_disk=found))
+    seen = [
+        Entry(
+            ok=True,
+            memory=in_memory_at(*memory),
+            local_disk=known.copies(*((place, UP) for place in places)),
+        )
+        for memory, places in looks
+    ]
+    for entry in seen[:-1]:
+        note_sole(known, {"k": entry})
+    await was_read(known, MEMBER, seen[-2], seen[-1])
     assert known.book["k"].keeper == keeper
     assert not known.sole, "it proves one reading only"
 

@@ -105,21 +105,28 @@ async def learn(
 
 
 def note_sole(connection: Connection, entries: Mapping[str, Entry]) -> None:
-    """Remember of which objects one disk holds the only copy: what is read later comes from it."""
+    """Remember of which objects one disk holds the only copy: what comes into memory is from it.
+
+    Until a look shows another one.
+    """
     for key, entry in entries.items():
         copy = sole_copy(entry)
         if copy is not None:
             connection.sole[key] = copy.place
+        elif {one.place for one in entry.local_disk or ()} != {connection.sole.get(key)}:
+            connection.sole.pop(key, None)
 
 
-async def was_read(connection: Connection, member: Member, entry: Entry) -> None:
+async def was_read(connection: Connection, member: Member, before: Entry, after: Entry) -> None:
     """The right bytes were read; when they came from the one disk copy, its host keeps them.
 
-    entry: of a look after it.  Raises ReconcileError.
+    before, after: of looks right before and after it.  Raises ReconcileError.
     """
     place = connection.sole.pop(member.key, "")
-    places = {copy.place for copy in entry.local_disk or ()}
+    places = {copy.place for copy in after.local_disk or ()}
     row = connection.book.get(member.key)
+    if before.memory and row is not None and row.keeper:
+        return  # it may have come from there, whose copy is not listed any more
     if row is None or row.sha256 != member.sha256 or places != {place} or row.keeper == place:
         return
     hosts = _hosts(await connection.segments.listed())

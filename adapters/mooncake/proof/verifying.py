@@ -131,10 +131,12 @@ class Verifying:
         if instance_id is None or after[member.key].instance_id != instance_id:
             return Retry(detail="its copies changed while it was read")
         if got != member.sha256:
+            self._connection.sole.pop(member.key, None)
             return Corrupt(expected=member.sha256, got=got, instance_id=instance_id)
         try:
             instance_id = await self._storing.recognise(member) or instance_id
-            await was_read(self._connection, member, after[member.key].entry)
+            seen = before[member.key].entry, after[member.key].entry
+            await was_read(self._connection, member, *seen)
         except ReconcileError as error:
             return outcome_from_error(error, expected_sha256=member.sha256)
         return Done(instance_id=instance_id, moved_bytes=member.size_bytes)
