@@ -162,6 +162,17 @@ async def stranger_reads(world: "World", action: Action) -> None:
     moon.happened("strangers read")
 
 
+async def stranger_tricks(world: "World", action: Action) -> None:
+    """Somebody puts a key with a member behind a comma: who asks for it is told of both."""
+    moon = _moon(world)
+    key = f"weightctl-owner/stranger,{_some_key(world, action)}"
+    moon.cluster.tick()
+    if moon.cluster.rpc_start("stranger", key, 1, "", group=key) == 0:
+        moon.cluster.rpc_end("stranger", key)
+        moon.cluster.strangers[key] = b""
+        moon.happened("a stranger's key has a comma")
+
+
 async def stranger_removes(world: "World", action: Action) -> None:
     moon, key = _moon(world), _some_key(world, action)
     moon.cluster.tick()
@@ -204,6 +215,7 @@ ACTIONS = {
     "kill": kill,
     "stranger_puts": stranger_puts,
     "stranger_reads": stranger_reads,
+    "stranger_tricks": stranger_tricks,
     "stranger_removes": stranger_removes,
     "stranger_replaces": stranger_replaces,
     "fill": fill,

@@ -25,9 +25,9 @@ SPELL_WEIGHTS = (4, 4, 3, 5, 2, 2, 2, 1)
 LENGTHS_S = (0.5, 2.0, 5.0, 8.0, 15.0, 40.0, 120.0, 400.0)
 MOMENTS = (
     *("kill", "stranger_puts", "stranger_reads", "stranger_removes", "stranger_replaces"),
-    *("jump", "skip", "pause", "old_files"),
+    *("jump", "skip", "pause", "old_files", "stranger_tricks"),
 )
-MOMENT_WEIGHTS = (4, 3, 3, 1, 1, 1, 1, 1, 1)
+MOMENT_WEIGHTS = (4, 3, 3, 1, 1, 1, 1, 1, 1, 1)
 
 
 FACES = frozenset(
@@ -52,8 +52,10 @@ FACES = frozenset(
         "strangers put",
         "strangers read",
         "a stranger removes a member",
+        "a stranger's key has a comma",
         "a stranger replaces a member",
         "the sidecar is killed",
+        "another store is refused",
         "a parking segment is mounted",
     }
 )

@@ -61,6 +61,8 @@ class Oracles:
     def _taken(self, act: Act, key: str, kind: str) -> None:
         world = self._world
         found = world.members.get(key)
+        if act.actor == "rival" and (found is not None or key in self._cluster.strangers):
+            world.violate("foreign", f"another store took {key}")
         if found is None:
             if key in self._cluster.strangers and not self._cluster.readable(key):
                 world.violate("stranger", f"{act.actor} took {key}, which is somebody else's")

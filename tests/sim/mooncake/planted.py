@@ -63,6 +63,13 @@ PLANTED = {
             new="if True:",
         ),
     ),
+    "whoever comes has the cluster": (
+        Planted(
+            at=_MOONCAKE + "ownership.claim:Claim._decide",
+            old="if rivals and not adopting:",
+            new="if False:",
+        ),
+    ),
     "a cleared replica is gone": (
         Planted(
             at=_MOONCAKE + "removal:_drop_owned",
@@ -85,6 +92,10 @@ MUST_FIND = {
     "no answer is absence": ("no Master answers for an hour", {"false-loss"}),
     "a look promotes": ("the whole life", {"observe-lease"}),
     "what Mooncake makes is not waited for": ("the whole life", {"false-done"}),
+    "whoever comes has the cluster": (
+        "another store beside it, and Masters that forget",
+        {"foreign"},
+    ),
     "a cleared replica is gone": ("the whole life", {"false-done"}),
 }
 """By planted fault the scenario in which it shows, and the oracles of which one must find it."""

@@ -35,10 +35,13 @@ LEASING = frozenset({"read", "get", "touch"})
 class MooncakeProcess(Process):
     """A start of the sidecar."""
 
+    is_judged = True
+
     def __init__(self, world: "World", number: int) -> None:
         super().__init__(world, number)
         self.moon = cast("MooncakeWorld", world)
         self.actor = f"sidecar {number}"
+        self.config = self.moon.config
         self.entropy = Chance(f"{world.script.seed}/{number}")
         self.workers: list[SimWorker] = []
         self.app: App
@@ -50,7 +53,7 @@ class MooncakeProcess(Process):
         PROCESS.set(self)
         try:
             with self.scope:
-                async with wiring.open_app(self.moon.config, loop=True) as self.app:
+                async with wiring.open_app(self.config, loop=True) as self.app:
                     self.started.set()
                     await self.app.loop().run_until_stopped()
         except Exception as error:  # noqa: BLE001 - judged by the world

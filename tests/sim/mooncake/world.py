@@ -23,6 +23,7 @@ from tests.sim.mooncake.network import ETCD, Network
 from tests.sim.mooncake.oracles import Oracles
 from tests.sim.mooncake.process import JudgedTier, MooncakeProcess
 from tests.sim.mooncake.rest import come_to_rest
+from tests.sim.mooncake.rival import rival
 from tests.sim.mooncake.seams import PROCESS, here, machine
 from tests.sim.mooncake.threads import Threads
 from tests.sim.mooncake.views import View
@@ -71,7 +72,7 @@ TIERS = (
 class MooncakeWorld(World):
     """Everything that one run consists of."""
 
-    actions = ACTIONS
+    actions = ACTIONS | {"rival": rival}
     process_type = MooncakeProcess
     patience_s = 600.0
 
@@ -185,7 +186,8 @@ def _new_task(loop: asyncio.AbstractEventLoop, work: Any, **kwargs: Any) -> SimT
 
 
 def _judged(tier: Tier) -> Tier:
-    return JudgedTier(here(), tier)
+    process = here()
+    return JudgedTier(process, tier) if process.is_judged else tier
 
 
 @contextlib.contextmanager
