@@ -5,13 +5,15 @@ Layer: api.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
 
 from weightctl.controller.api import views
-from weightctl.controller.errors import CapacityError
+from weightctl.controller.core.records import Availability
+from weightctl.controller.errors import WeightctlError
 from weightctl.controller.weightstore.targets import IntoFolder
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from weightctl.controller.api import documents as doc
     from weightctl.controller.api import requests
     from weightctl.controller.api.app import App
+    from weightctl.controller.core.identity import Identity
     from weightctl.controller.core.records import Snapshot
     from weightctl.controller.weightstore.options import Progress
 
@@ -31,8 +34,10 @@ async def import_(app: App, asked: requests.Import, emit: Emit) -> doc.Import:
     started_s = app.clock.monotonic_s()
     try:
         report = await app.weights.put(asked.identity, asked.source, progress=reporter(emit))
-    except CapacityError as full:
-        raise _no_room(app, asked, full) from full
+    except WeightctlError as error:
+        if await _is_importing(app, asked.identity):
+            error.todo = "; ".join(filter(None, (error.todo, _left_behind(app, asked.identity))))
+        raise
     if app.controller is not None:
         app.controller.wake(asked.identity)
     return {
@@ -49,16 +54,20 @@ async def import_(app: App, asked: requests.Import, emit: Emit) -> doc.Import:
     }
 
 
-def _no_room(app: App, asked: requests.Import, full: CapacityError) -> CapacityError:
-    """What is left of an import that found no room, and how to be rid of it."""
+async def _is_importing(app: App, identity: Identity) -> bool:
+    with suppress(WeightctlError):
+        record = (await app.store.get(identity=identity)).metadata
+        return record.availability is Availability.IMPORTING
+    return False
+
+
+def _left_behind(app: App, identity: Identity) -> str:
+    """What becomes of an import that has failed after it was recorded."""
     kept_s = app.policy.import_abandon_ms // 1000
-    return CapacityError(
-        full.needed_bytes,
-        full.free_bytes,
-        f"import of {asked.identity}: {full.what}",
-        full.why,
-        f"{full.todo}; the revision stays IMPORTING until a controller removes it {kept_s} s after"
-        f" the last attempt, and `weightctl delete {asked.identity}` removes it now",
+    return (
+        f"{identity} stays IMPORTING, and the import that began it goes on when it is run again;"
+        f" {kept_s} s after the last attempt a controller removes it, as"
+        f" `weightctl delete {identity}` does at once, and its name is then used up"
     )
 
 

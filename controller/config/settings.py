@@ -98,7 +98,7 @@ SETTINGS: tuple[Setting, ...] = (
         "policy.import_abandon_ms",
         values.milliseconds(1_000, LEASE_TTL_MS_MAX),
         _POLICY.import_abandon_ms,
-        "an import whose writer was not heard of for this long is removed",
+        "an import whose writer was not heard of for this long is removed, and its name is used up",
     ),
     _setting(
         "policy.pass_members_max",

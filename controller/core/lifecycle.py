@@ -30,6 +30,7 @@ from weightctl.controller.core.refusals import (
     not_ready,
     outdated,
     stale,
+    used_up,
 )
 from weightctl.controller.core.steps import (
     advance,
@@ -79,6 +80,8 @@ def prepare_begin(
         return MetadataMutation(previous=None, next=record)
     if current.availability in _BEGUN and _same_declaration(current.manifest, draft):
         return unchanged(current)
+    if current.availability in _GOING:
+        raise used_up(current)
     raise conflict(
         f"revision {identity} exists",
         f"it is {current.availability.name} with {current.manifest.payload_count} payloads of"

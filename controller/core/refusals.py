@@ -54,6 +54,15 @@ def conflict(what: str, why: str, todo: str = _OBSERVE) -> WeightError:
     return WeightError(ErrorCode.CONFLICT, what, why, todo)
 
 
+def used_up(record: RevisionMetadata) -> WeightError:
+    """CONFLICT for a name whose revision is gone, or going."""
+    return conflict(
+        f"the name {record.identity} is used up",
+        f"its revision is {record.availability.name}: no name is given twice",
+        _ANEW,
+    )
+
+
 def stale(record: RevisionMetadata, expected: int) -> WeightError:
     """STALE_GENERATION for a caller that expected another generation."""
     return WeightError(

@@ -193,7 +193,7 @@ def no_place(asked: Sequence[Standing], kind: str, group_id: str) -> ReconcileEr
         max(found.free_bytes for found in asked),
         f"group {group_id} does not fit into any {kind} tier",
         "; ".join(reasons),
-        "evict or delete something, or name other tiers; the import can be resumed",
+        "evict or delete something, or name other tiers; then run the same command again",
     )
 
 

@@ -1,9 +1,10 @@
 """Import of one model source as one revision.  Layer: weightstore.
 
-Owns the upload sequence: hash the source, begin, register the members, write the payloads, verify
-the persistent copies, write the manifest last, observe every member, commit what was observed.
-Each step finds out what is already done, so a crash anywhere is mended by running the same import
-again; nothing becomes READY that was not seen complete in every tier it was written to.
+Owns the upload sequence: hash the source, find a place, begin, register the members, write the
+payloads, verify the persistent copies, write the manifest last, observe every member, commit what
+was observed.  Each step finds out what is already done, so a crash anywhere is mended by running
+the same import again; nothing becomes READY that was not seen complete in every tier it was written
+to.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from weightctl.controller.core.records import (
     RevisionMetadata,
 )
 from weightctl.controller.errors import (
+    ErrorCode,
     FencedError,
     ReconcileError,
     UnknownOutcomeError,
+    WeightError,
 )
 from weightctl.controller.ports import Fence
 from weightctl.controller.weightstore import readers
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from weightctl.controller.core.identity import Identity
+    from weightctl.controller.core.observation import Members
     from weightctl.controller.ports import Clock, Limiter, StoreItem, Tier
     from weightctl.controller.store.store import WeightMetadataStore
     from weightctl.controller.weightstore.layout import ImportLayout
@@ -97,6 +101,7 @@ class Import:
         meter = Meter(self._progress, "hash", layout.logical_bytes)
         digests = await digest_payloads(source, layout.payloads, self._options.workers, meter.add)
         await to_thread.run_sync(source.check_unchanged)
+        placed = await self._placed(identity, drafted.members, names)
         record = await self._store.begin_import(
             identity=identity,
             expected_payload_count=len(layout.payloads),
@@ -108,7 +113,7 @@ class Import:
             check_same(record, await self._store.directory.members(upload.group_id), upload)
             return _report(record, layout, 0, ())
         await self._store.directory.register(identity, upload.members)
-        targets = await choose(
+        targets = placed or await choose(
             self._tiers, names, as_members(upload.group_id, upload.members), self._options
         )
         await self._store.tier_epochs.used(tier.profile.name for tier in targets)
@@ -121,6 +126,22 @@ class Import:
             group=group,
         )
         return _report(committed, layout, moved_bytes, targets)
+
+    async def _placed(
+        self, identity: Identity, members: Members, names: Sequence[str] | None
+    ) -> list[Tier]:
+        """The tiers that take a new revision; empty where the identity is recorded already.
+
+        A name is given once, so that nothing is recorded while there is no place for it.  Raises
+        as `choose`.
+        """
+        try:
+            await self._store.get(identity=identity)
+        except WeightError as error:
+            if error.code is ErrorCode.NOT_FOUND:
+                return await choose(self._tiers, names, members, self._options)
+            raise
+        return []
 
     # --- writing to the tiers ---
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cli import IDENTITY, Cli
-from tests.support.models import random_tensors
+from tests.support.models import random_tensors, write_model
 from weightctl.controller.store.lock import DirectoryLock, holder_of
 
 NOBODY = "no controller runs: start `weightctl run`, or repeat the verb with --wait"
@@ -94,14 +94,31 @@ def test_the_tensors_of_a_revision_are_listed(cli: Cli) -> None:
         assert cli.json("describe", IDENTITY, "--tensors")["items"] == listed
 
 
-def test_an_import_without_room_says_what_is_left_of_it(cli: Cli) -> None:
-    cli.config.write_text(f"{cli.config.read_text()}\ncapacity_bytes = 9\n")
+def test_an_import_that_finds_no_place_leaves_its_name_free(cli: Cli) -> None:
+    text = cli.config.read_text()
+    cli.config.write_text(f"{text}\ncapacity_bytes = 9\n")
     refused = cli.run("import", IDENTITY, str(cli.model), code=7).err
-    assert f"import of {IDENTITY}: " in refused
-    assert "stays IMPORTING until a controller removes it 300 s after" in refused
-    assert f"`weightctl delete {IDENTITY}` removes it now" in refused
-    cli.run("delete", IDENTITY, "--yes", "--wait")
-    assert cli.json("get", IDENTITY)["availability"] == "DELETED"
+    assert "run the same command again" in refused
+    assert "IMPORTING" not in refused
+    cli.run("describe", IDENTITY, code=3)
+    cli.config.write_text(text)
+    cli.imported()
+
+
+def test_an_import_that_fails_once_it_is_recorded_says_when_its_name_is_used_up(cli: Cli) -> None:
+    empty = cli.folder / "empty.snapshot"
+    cli.run("snapshot", "save", str(empty))
+    cli.imported()
+    cli.run("snapshot", "restore", str(empty), "--yes")
+    write_model(cli.model, random_tensors(1))
+    refused = cli.run("import", IDENTITY, str(cli.model), code=11).err
+    assert f"{IDENTITY} stays IMPORTING" in refused
+    assert "300 s after the last attempt" in refused
+    assert "its name is then used up" in refused
+    cli.run("delete", IDENTITY, "--yes")
+    refused = cli.run("import", IDENTITY, str(cli.model), code=11).err
+    assert f"the name {IDENTITY} is used up" in refused
+    assert "stays IMPORTING" not in refused
 
 
 @pytest.mark.parametrize(

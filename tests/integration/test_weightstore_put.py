@@ -425,6 +425,8 @@ async def test_import_that_fits_nowhere_says_what_it_needs(tmp_path: Path) -> No
             await store_over(parts, hot, parts.cold).put(IDENTITY, parts.source)
         assert caught.value.needed_bytes > caught.value.free_bytes == 100
         assert not parts.cold.content
+        with pytest.raises(WeightError, match="NOT_FOUND"):
+            await parts.availability()
 
 
 async def test_import_without_a_persistent_tier_must_be_asked_for(tmp_path: Path) -> None:
