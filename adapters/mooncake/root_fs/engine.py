@@ -151,6 +151,17 @@ class FileEngine:
                     return
         raise TransientError(path, "it is not the file that was seen", "it is looked again")
 
+    def asides(self, paths: list[str]) -> list[str]:
+        """Stamp of what was set aside at each path; empty for nothing."""
+        with _told("the files below root_fs_dir"):
+            return [_stamp(path + _BAD) for path in paths]
+
+    def remove_aside(self, path: str) -> None:
+        """Remove what was set aside."""
+        with _told(path), suppress(FileNotFoundError):
+            Path(path + _BAD).unlink()
+            sync_folder(Path(path).parent)
+
     def remove(self, path: str) -> None:
         """Remove everything under that name.
 

@@ -52,7 +52,12 @@ class Copy:
     @property
     def instance_id(self) -> str:
         """Names this very file, wherever the object has been put since."""
-        return f"file.{self.stamp}"
+        return instance_of(self.stamp)
+
+
+def instance_of(stamp: str) -> str:
+    """The name of the file that has that stamp."""
+    return f"file.{stamp}"
 
 
 class DiskFiles:
@@ -95,6 +100,14 @@ class DiskFiles:
                 if copy is not None:
                     found[one.key] = copy
         return found
+
+    async def asides(
+        self, members: Sequence[Member], entries: Mapping[str, Entry]
+    ) -> dict[str, str]:
+        """By key the stamp of the file that was set aside.  Raises ReconcileError."""
+        paths = {one.key: path for one in members if (path := self.path_of(one.key, entries))}
+        stamps = await self._pool.call(FileEngine.asides, list(paths.values())) if paths else []
+        return {key: stamp for key, stamp in zip(paths, stamps, strict=True) if stamp}
 
     async def look(self, paths: list[str]) -> list[Stamps]:
         """What lies at each path, and what is kept beside it.  Raises ReconcileError."""

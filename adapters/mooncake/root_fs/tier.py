@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from anyio import to_thread
 
@@ -24,8 +24,8 @@ from weightctl.adapters.mooncake.master.replicas import (
 )
 from weightctl.adapters.mooncake.ownership.book import row_of
 from weightctl.adapters.mooncake.removal import ALONE, Work, remove_whole
-from weightctl.adapters.mooncake.root_fs.engine import FileEngine
-from weightctl.adapters.mooncake.root_fs.files import DiskFiles, FileReader
+from weightctl.adapters.mooncake.root_fs.engine import FileEngine, size_of_stamp
+from weightctl.adapters.mooncake.root_fs.files import DiskFiles, FileReader, instance_of
 from weightctl.adapters.mooncake.root_fs.storing import store_one
 from weightctl.adapters.mooncake.tier import READ_ONLY, MooncakeTier, unknown
 from weightctl.adapters.shared.translate import outcome_from_error
@@ -186,22 +186,19 @@ class DiskTier(MooncakeTier):
 
     async def _items(self, members: Sequence[Member]) -> dict[str, list[InventoryItem]]:
         entries, copies = await self._copies(members)
+        asides = await self.files.asides(members, entries)
         found: dict[str, list[InventoryItem]] = {}
         for member in members:
-            copy = copies.get(member.key)
             if member.key not in entries:
                 raise TransientError(
                     f"inventory of {self.profile.name}",
                     f"the Master did not answer for {member.key}",
                     "it is asked again",
                 )
-            if copy is not None:
-                item = InventoryItem(
-                    key=member.key,
-                    instance_id=copy.instance_id,
-                    size_bytes=member.size_bytes,
-                    state="complete",
-                )
+            if (copy := copies.get(member.key)) is not None:
+                found.setdefault(member.group_id, []).append(_item(member.key, copy.stamp))
+            if (stamp := asides.get(member.key)) is not None:
+                item = _item(member.key, stamp, state="quarantined")
                 found.setdefault(member.group_id, []).append(item)
         return found
 
@@ -303,11 +300,16 @@ class DiskTier(MooncakeTier):
 
     async def _dropped(self, batch: Sequence[DropItem]) -> Sequence[Outcome]:
         entries, copies = await self._copies([item.member for item in batch])
+        asides = await self.files.asides([item.member for item in batch], entries)
         work = Work()
         for index, item in enumerate(batch):
             entry = entries.get(item.member.key)
             refused = self._named(item, copies.get(item.member.key))
-            if refused is not None:
+            if item.instance_id == instance_of(asides.get(item.member.key, "")):
+                path = self.files.path_of(item.member.key, entries)
+                await self.files.call(FileEngine.remove_aside, path)
+                work.outcomes[index] = Done(instance_id=item.instance_id)
+            elif refused is not None:
                 work.outcomes[index] = refused
             elif item.whole or is_absent(entry):
                 work.whole.append(index)
@@ -352,6 +354,14 @@ class DiskTier(MooncakeTier):
         except ReconcileError as error:
             return outcome_from_error(error)
         return Done(instance_id=item.instance_id)
+
+
+def _item(
+    key: str, stamp: str, state: Literal["complete", "quarantined"] = "complete"
+) -> InventoryItem:
+    return InventoryItem(
+        key=key, instance_id=instance_of(stamp), size_bytes=size_of_stamp(stamp), state=state
+    )
 
 
 async def _charge(limit: Limiter | None, size_bytes: int) -> None:

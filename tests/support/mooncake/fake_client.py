@@ -70,6 +70,12 @@ class MooncakeDistributedStore:
         code = self._code("start", self._id, keys[0], sizes[0], where, pinned=pinned, group=group)
         return [code]
 
+    def put_from(self, key: str, pointer: int, size: int, config: ReplicateConfig) -> int:
+        content, where = ctypes.string_at(pointer, size), config.preferred_segment
+        more = {"pinned": config.with_hard_pin, "group": config.group_ids[0]}
+        code: int = self._code("put", self._id, key, content, where, **more)
+        return code
+
     def batch_put_from_multi_buffer_ranges(
         self, keys: list[str], pointers: Any, sizes: Any, offsets: Any
     ) -> list[int]:
