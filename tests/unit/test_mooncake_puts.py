@@ -1,6 +1,7 @@
 """What is told of puts and drops, and what the book says of them, over an imitated Master."""
 
 import math
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from anyio import to_thread
 
 from tests.support.mooncake.fake import LEASE_TTL_S, FakeMooncake, Object
+from tests.support.mooncake.harness import PATIENCE_S
 from tests.support.mooncake.tiers import both_of, tier_of
 from weightctl.adapters.conformance.suite.material import (
     drop_item,
@@ -35,10 +37,22 @@ class Odd(FakeMooncake):
 
     odd: frozenset[str] = frozenset()
     odd_when_cleared = False
+    kept_waiting = "nothing"
+    """The path that is answered only once `told` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.told = threading.Event(), threading.Event()
+
+    def _answer(self, path: str) -> tuple[int, bytes]:
+        if path == self.kept_waiting:
+            self.asked.set()
+            self.told.wait(PATIENCE_S)
+        return super()._answer(path)
 
     def _entry(self, key: str) -> dict[str, object]:
         if key in self.odd:
-            return {"ok": False, "error": "STRANGE"}
+            return {**super()._entry("what nobody has put"), "error": "STRANGE"}
         return super()._entry(key)
 
     def rpc_clear(self, client: str, keys: list[str], segment: str) -> list[str]:
@@ -53,6 +67,7 @@ class Odd(FakeMooncake):
 def master() -> Iterator[Odd]:
     made = Odd()
     yield made
+    made.told.set()
     made.close()
 
 
@@ -171,6 +186,26 @@ async def test_what_was_dropped_is_not_read_back_and_is_another_copy_when_it_is_
         assert "just left memory" in str(refused)
         assert kinds(await tier.store([ITEM], fence())) == ["NoOp"]
         assert kinds(await tier.verify([MEMBER])) == ["Done"], "it is wanted there again"
+
+
+async def test_what_the_master_shows_whole_is_not_there_before_its_store_has_ended(
+    master: Odd, tmp_path: Path
+) -> None:
+    """Nothing was said of whose disk it lies on, and it may yet be told as not done."""
+    async with both_of(master, tmp_path, lease_ttl_s=LEASE_TTL_S) as (hot, disk):
+        await hot.capacity()
+        master.kept_waiting = "/get_segments_detail"
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(disk.store, [ITEM], fence())
+            assert await to_thread.run_sync(master.asked.wait, PATIENCE_S)
+            await to_thread.run_sync(master.settle)
+            assert master.objects["k"].disk
+            assert await states(disk, MEMBER) == [MemberState.PARTIAL]
+            with pytest.raises(TransientError, match="no complete replica"):
+                async with disk.open(MEMBER):
+                    pass
+            master.told.set()
+        assert await states(disk, MEMBER) == [MemberState.COMPLETE]
 
 
 async def test_one_put_makes_both_replicas_for_two_tiers_that_store_at_once(
