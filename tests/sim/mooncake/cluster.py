@@ -7,7 +7,7 @@ Master knows of a death only after `client_ttl`. Whoever acts is known: each los
 
 import heapq
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tests.support.mooncake.imitation import NOT_FOUND, Imitation, Object, Paces, Segment
@@ -77,8 +77,8 @@ class Cluster(Imitation):
         self.removed: set[str] = set()
         self.strangers: dict[str, bytes] = {}
         """What others have put and not taken away, by key."""
-        self.taken: Callable[[Act, str, str], None] = lambda *_: None
-        """Told (whose act, key, kind) when a sidecar's act took a replica."""
+        self.taken: Callable[[Act, str, str, bytes], None] = lambda *_: None
+        """Told (whose act, key, kind, content) when a sidecar's act took a replica."""
         self.happened: Callable[[str], None] = lambda _: None
         self.act: Act | None = None
         """What is carried out now; None for what the world does."""
@@ -342,18 +342,17 @@ class Cluster(Imitation):
         return -900 if content is None else content
 
     def rpc_clear(self, client: str, keys: list[str], segment: str) -> list[str]:
-        before = {key: self.objects.get(key) for key in keys}
+        before = self._contents(keys)
         cleared = super().rpc_clear(client, keys, segment)
-        self._taken([key for key in before if key in cleared], "mem")
+        self._taken({at: one for at, one in before.items() if at[0] in cleared and at[1] == "mem"})
         return cleared
 
     def rpc_remove(self, keys: list[str]) -> list[int]:
-        before = {key: self.objects.get(key) for key in keys}
+        before = self._contents(keys)
         codes = super().rpc_remove(keys)
-        gone = [key for key, one in before.items() if one and key not in self.objects]
-        self.removed.update(gone)
-        self._taken([key for key in gone if before[key].memory], "mem")  # type: ignore[union-attr]
-        self._taken([key for key in gone if before[key].disk], "disk")  # type: ignore[union-attr]
+        gone = {at: one for at, one in before.items() if at[0] not in self.objects}
+        self.removed.update(key for key, _ in gone)
+        self._taken(gone)
         return codes
 
     def rpc_mount(self, client: str, size_bytes: int) -> list[str]:
@@ -368,16 +367,27 @@ class Cluster(Imitation):
         return code
 
     def _forget_endpoint(self, endpoint: str) -> None:
-        before = [key for key, one in self.objects.items() if endpoint in one.memory]
+        before = self._contents(k for k, one in self.objects.items() if endpoint in one.memory)
         super()._forget_endpoint(endpoint)
         outer, self.act = self.act, self._unmounting.pop(endpoint, self.act)
-        self._taken(before, "mem")
+        self._taken({at: one for at, one in before.items() if at[1] == "mem"})
         self.act = outer
 
-    def _taken(self, keys: Sequence[str], kind: str) -> None:
+    def _contents(self, keys: Iterable[str]) -> dict[tuple[str, str], bytes]:
+        """What the replicas of some keys hold, by key and kind."""
+        found = {}
         for key in keys:
+            one = self.objects.get(key)
+            if one is not None and one.complete and one.memory:
+                found[key, "mem"] = bytes(one.content)
+            if one is not None and one.complete and one.disk:
+                found[key, "disk"] = self.kept(key, one) or b""
+        return found
+
+    def _taken(self, contents: Mapping[tuple[str, str], bytes]) -> None:
+        for (key, kind), content in contents.items():
             if self.act is not None:
-                self.taken(self.act, key, kind)
+                self.taken(self.act, key, kind, content)
 
     # --- others -----------------------------------------------------------------------------------
 

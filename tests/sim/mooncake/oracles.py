@@ -5,6 +5,7 @@ after the sidecar's call had begun is beyond any controller; a call that began a
 """
 
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from tests.sim.mooncake.cluster import Act
@@ -58,7 +59,7 @@ class Oracles:
                 if shown is not there:
                     self._world.violate("false-done", f"{outcome} for {key} in {tier}: {shown}")
 
-    def _taken(self, act: Act, key: str, kind: str) -> None:
+    def _taken(self, act: Act, key: str, kind: str, content: bytes) -> None:
         world = self._world
         found = world.members.get(key)
         if act.actor == "rival" and (found is not None or key in self._cluster.strangers):
@@ -68,7 +69,8 @@ class Oracles:
                 world.violate("stranger", f"{act.actor} took {key}, which is somebody else's")
             return
         world.changed(kind, (found[0], key), "remove")
-        self._left(act, key, kind)
+        if sha256(content).digest() == found[1].sha256:  # else no good copy was taken
+            self._left(act, key, kind)
 
     def _left(self, act: Act, key: str, kind: str) -> None:
         """Of a member of a published revision a good copy is left, or was when it was looked."""
