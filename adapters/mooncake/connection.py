@@ -112,15 +112,16 @@ class Connection:
     # --- telling ---
 
     def remark(self) -> str:
-        """What was asked of the Master by this process, and that none of it kept anything alive."""
+        """What this process has asked the Master, and that none of it kept anything alive."""
         asked = ", ".join(
             f"{count} x {path}" for path, count in self.serving.admin.asked.items() if count
         )
         count = self.reads.count
-        reads = f"{count} reads of objects took one" if count else "no object was read"
+        reads = f"{count} reads of objects took one, none of them for a plan or a dry run"
         told = (
-            f"{self._site.name} was looked at by GET {asked or 'nothing'}: none of"
-            f" these takes a Mooncake lease or promotes; {reads}"
+            f"since this process began {self._site.name} was looked at by GET {asked or 'nothing'}:"
+            " none of these takes a Mooncake lease or promotes;"
+            f" {reads if count else 'no object was read'}"
         )
         if self.book.strange:
             told += (

@@ -64,6 +64,20 @@ async def test_a_connection_that_is_in_use_is_not_opened_with_other_options(
         pass
 
 
+async def test_how_a_cluster_was_looked_at_is_told_for_the_process_and_apart_from_its_reads(
+    imitated: FakeMooncake, tmp_path: Path
+) -> None:
+    async with tier_of(imitated, tmp_path) as tier:
+        await store(tier, {"payload": b"content"})
+        before = tier.remark()
+        assert before.startswith("since this process began ")
+        assert before.endswith("; no object was read")
+        await tier.verify([MEMBER])
+        assert tier.remark().endswith(
+            " reads of objects took one, none of them for a plan or a dry run"
+        )
+
+
 # --- one Master ---------------------------------------------------------------------------------
 
 
