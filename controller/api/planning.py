@@ -13,10 +13,11 @@ import anyio
 
 from weightctl.controller.api import views
 from weightctl.controller.api.supposing import Subject, Wish, suppose
-from weightctl.controller.api.waiting import can_not_end, not_started
+from weightctl.controller.api.waiting import can_not_end, loss, not_readable, not_started
 from weightctl.controller.core.losses import lost_keys, named
 from weightctl.controller.core.plan import StepKind
 from weightctl.controller.core.records import Availability, Operation
+from weightctl.controller.core.validity import PUBLISHED
 from weightctl.controller.errors import ErrorCode, WeightctlError, WeightError
 from weightctl.controller.runtime.border import complaint_of, remark_of
 from weightctl.controller.runtime.conditions import ConditionType
@@ -87,8 +88,7 @@ class Planning:
 
     async def plan(self, subject: Subject) -> doc.Plan:
         """What would be done for the revision as it stands."""
-        found = await (await self.look(subject)).forecast()
-        return self._told(subject, purpose(subject.record), found)
+        return await self._told(subject, purpose(subject.record), await self.look(subject))
 
     async def look(self, subject: Subject) -> Answer:
         """What the tiers show of the revision as it is recorded, and the plan on that."""
@@ -108,6 +108,14 @@ class Planning:
         lost = lost_keys((await self.look(subject)).situation)
         if lost:
             raise not_started(wish.verb, subject.identity, lost)
+
+    async def check_readable(self, verb: str, identity: Identity) -> None:
+        """Raises LostError where a published revision cannot be read because of what is lost."""
+        subject = await self.records.subject(identity)
+        if subject.record.availability in PUBLISHED:
+            lost = lost_keys((await self.look(subject)).situation)
+            if lost:
+                raise not_readable(verb, identity, lost)
 
     def failing(self, identity: Identity) -> Condition | None:
         """What the last pass of the running loop over the revision met; None for no trouble."""
@@ -147,10 +155,13 @@ class Planning:
             await self.check_whole(subject, wish)
         short = wish.verb == "repair" and await self.copies_short(subject, wish)
         supposed = await self._suppose(subject, wish, copies_short=short)
-        return self._told(subject, wish.verb, await self.forecast_of(supposed))
+        return await self._told(subject, wish.verb, await self._answer(supposed))
 
-    def _told(self, subject: Subject, verb: str, rounds: Sequence[Plan]) -> doc.Plan:
+    async def _told(self, subject: Subject, verb: str, answer: Answer) -> doc.Plan:
+        rounds = await answer.forecast()
         warnings = views.warnings(rounds[0], self.policy)
+        if rounds[0].lost_members:
+            warnings.append(loss(lost_keys(answer.situation)))
         remarks = list(dict.fromkeys(filter(None, map(remark_of, self.tiers))))
         return views.plan(subject.identity, verb, rounds, warnings=warnings, remarks=remarks)
 

@@ -142,6 +142,16 @@ async def _follow(
     return views.revision(view, app.store.operation(identity=asked.identity))
 
 
+async def load(app: App, asked: requests.Load, emit: Emit) -> doc.Load:
+    """Read under a lease.  Raises LostError for NOT_READY where it is a loss: nothing passes."""
+    try:
+        return await transfer.load(app, asked, emit)
+    except WeightError as refusal:
+        if refusal.code is ErrorCode.NOT_READY:
+            await app.planning().check_readable("load", asked.identity)
+        raise
+
+
 async def health(app: App, _: requests.Nothing, __: Emit) -> doc.Health:
     """How the running loop is doing."""
     return views.health(await app.loop().ask_health())
@@ -219,7 +229,7 @@ _HANDLERS: dict[str, Handler] = {
     "health": health,
     "import": transfer.import_,
     "adopt": adoption.adopt,
-    "load": transfer.load,
+    "load": load,
     "lease acquire": lease_acquire,
     "lease renew": lease_renew,
     "lease release": lease_release,

@@ -59,6 +59,20 @@ def not_started(verb: str, identity: Identity, keys: tuple[str, ...]) -> LostErr
     )
 
 
+def not_readable(verb: str, identity: Identity, keys: tuple[str, ...]) -> LostError:
+    """The refusal of a verb that reads what is not there."""
+    return LostError(
+        f"{verb} of {identity} was not begun",
+        f"{LostError.reason}: no tier has a readable replica of {named(keys)}",
+        WAY_OUT,
+    )
+
+
+def loss(keys: tuple[str, ...]) -> str:
+    """What a plan warns of: the members that are lost, and what a person can do."""
+    return f"{len(keys)} lost: no tier has a readable replica of {named(keys)}; {WAY_OUT}"
+
+
 class EndlessError(WeightError):
     """BUSY because of an operation that waits for what is lost."""
 

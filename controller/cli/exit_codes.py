@@ -80,7 +80,12 @@ _OF_REASON = {
     errors.NothingReadableError.reason: ExitCode.LOST,
 }
 
-DETAILED = {0: "nothing to do", 2: "there is something to do", 3: "blocked by a guard"}
+DETAILED = {
+    0: "nothing to do",
+    2: "there is something to do",
+    3: "blocked by a guard",
+    ExitCode.LOST.value: "a member is lost",
+}
 """What `plan --detailed-exitcode` ends with instead."""
 
 

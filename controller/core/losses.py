@@ -19,13 +19,15 @@ _MAY_BE_READABLE = agg.HOT | agg.COLD | agg.HOT_PENDING | agg.COLD_PENDING | agg
 _SHOWN = 3
 
 
+def lost_mask(situation: Situation, masks: Masks) -> int:
+    """Their mask; 0 where no tier was asked."""
+    return masks.everyone & ~masks.flagged(_MAY_BE_READABLE) if situation.views else 0
+
+
 def lost_keys(situation: Situation) -> tuple[str, ...]:
     """Their keys, in key order; empty where no tier was asked."""
-    if not situation.views:
-        return ()
     masks = Masks(situation)
-    lost = masks.everyone & ~masks.flagged(_MAY_BE_READABLE)
-    flags = lost.to_bytes(masks.size, "little")
+    flags = lost_mask(situation, masks).to_bytes(masks.size, "little")
     return tuple(compress(situation.members.keys, flags))
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from weightctl.controller.core import aggregate as agg
 from weightctl.controller.core.draft import Draft
+from weightctl.controller.core.losses import lost_mask
 from weightctl.controller.core.observation import MemberState
 from weightctl.controller.core.plan import Plan, Reason, Situation, StepKind
 from weightctl.controller.core.records import Availability, Operation, Residency
@@ -91,11 +92,14 @@ def _plan_published(draft: Draft) -> None:
 def _plan_idle(draft: Draft) -> None:
     record = draft.situation.record
     seen = (draft.availability, draft.residency)
+    lost = lost_mask(draft.situation, draft.masks)
+    draft.progress(draft.masks.everyone & ~lost)
     if None in seen:
         draft.wait_undecided(draft.masks.everyone)
-    elif seen != (record.availability, record.residency):
+        return
+    if seen != (record.availability, record.residency):
         draft.record_step(StepKind.PUBLISH, Reason.SUMMARY_DIFFERS)
-    draft.progress(draft.masks.everyone)
+    draft.lose(lost)
 
 
 def _quarantine(draft: Draft) -> None:

@@ -61,10 +61,16 @@ class PassReport:
         if self.record.availability is Availability.DELETED:
             return True
         return (
-            is_idle(self.record)
-            and self.plan is not None
-            and self.plan.verdict is Verdict.CONVERGED
+            is_idle(self.record) and self.plan is not None and _is_at_rest(self.record, self.plan)
         )
+
+
+def _is_at_rest(record: RevisionMetadata, plan: Plan) -> bool:
+    """Whether the loop has nothing to do: it brings nothing back that an idle revision lost, and
+    what comes back is drift, which is looked for anyway.
+    """
+    lost = is_idle(record) and plan.verdict is Verdict.LOST
+    return lost or plan.verdict is Verdict.CONVERGED
 
 
 class Reconciler:
@@ -181,7 +187,7 @@ class Reconciler:
             self._headway.acted(record)
         following = self._following(record, answer.plan, tally)
         self._note_failures(record.identity, tally, looked_at)
-        settled = is_idle(record) and answer.plan.verdict is Verdict.CONVERGED
+        settled = is_idle(record) and _is_at_rest(record, answer.plan)
         if settled and not self._damage(record):
             self._drift.remember(record, answer.seen)
         return self._reported(record, answer.plan, tally, following)
@@ -189,13 +195,13 @@ class Reconciler:
     def _judge(self, record: RevisionMetadata, answer: Answer) -> None:
         """Say what the plan shows, and whether the revision has come nearer to what is wanted."""
         plan = answer.plan
-        if plan.verdict is Verdict.CONVERGED:
+        if _is_at_rest(record, plan):
             self._headway.forget(record.identity)
-            moved = True
-        else:
-            hindrances = frozenset(wait.reason for wait in plan.waits)
-            way = (plan,) if hindrances else forecast(answer.situation, plan)
-            moved = self._headway.look(record, distance(way), hindrances, plan.steps)
+            self._board.clear(record.identity)
+            return
+        hindrances = frozenset(wait.reason for wait in plan.waits)
+        way = (plan,) if hindrances else forecast(answer.situation, plan)
+        moved = self._headway.look(record, distance(way), hindrances, plan.steps)
         self._board.planned(record.identity, plan, record.metadata_generation, moved=moved)
 
     def _forget(self, identity: Identity) -> None:
@@ -300,7 +306,7 @@ class Reconciler:
             # What a tier says of its return is a guess: it is asked again within the longest wait.
             at_least_s = min(tally.retry_after_s, self._settings.wait_max_s)
             return Failed(generation=generation, at_least_s=at_least_s)
-        if plan.verdict is Verdict.CONVERGED:
+        if _is_at_rest(record, plan):
             return Finished()
         if plan.verdict is Verdict.LOST:
             return Again(after_s=self._probe_s(record.identity), progressed=False)

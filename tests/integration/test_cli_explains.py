@@ -155,3 +155,30 @@ def test_the_holder_of_a_directory_is_told_in_words(cli: Cli) -> None:
     why = json.loads(refused)["why"]
     assert f"process {os.getpid()} holds it on " in why
     assert why.endswith("since 2023-11-14T22:13:20Z (1700000000000 ms)")
+
+
+def test_a_plan_of_a_revision_that_lost_a_member_says_so(cli: Cli) -> None:
+    cli.ready()
+    members = cli.json("describe", IDENTITY)["members"]
+    key = max(members, key=lambda member: member["sizeBytes"])["key"]
+    for tier in ("memory", "local_disk"):
+        files = [path for path in (cli.folder / tier).rglob("*") if path.is_file()]
+        max(files, key=lambda path: path.stat().st_size).unlink()
+    for recorded in ("READY", "DEGRADED"):
+        assert cli.json("get", IDENTITY)["availability"] == recorded
+        plan = cli.json("plan", IDENTITY)
+        assert (plan["lostMembers"], plan["converges"]) == (1, False)
+        assert plan["processedMembers"] == plan["totalMembers"] - 1
+        (warning,) = plan["warnings"]
+        assert key in warning
+        assert "weight generation" in warning
+        assert "converged" not in cli.run("plan").out
+        cli.run("plan", IDENTITY, "--detailed-exitcode", code=15)
+        cli.run("plan", "--detailed-exitcode", code=15)
+        refused = cli.run("load", IDENTITY, str(cli.folder / "out"), code=15).err
+        assert key in refused
+        if recorded == "READY":
+            with cli.running():
+                cli.run("explain", IDENTITY)  # what it finds, the loop looks at soon
+                cli.wait(lambda: "DEGRADED" in cli.run("get", IDENTITY).out, cli.log)
+                assert cli.json("plan", IDENTITY)["verdict"] == "lost"

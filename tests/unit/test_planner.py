@@ -103,6 +103,13 @@ TABLE: dict[str, Row] = {
         Operation.NONE, {"mem": "cc", "disk": "--"}, {}, [], [], "converged"),
     "drift of an idle revision is published": (
         Operation.NONE, {"mem": "--", "disk": "cc"}, {}, ["publish >"], [], "work"),
+    "an idle revision that lost a member is not converged": (
+        Operation.NONE, {"mem": "-c", "disk": "--"},
+        {"availability": Availability.DEGRADED, "residency": Residency.MIXED},
+        [], ["NothingReadable"], "lost"),
+    "a loss that is not recorded yet is published": (
+        Operation.NONE, {"mem": "-c", "disk": "x-"}, {},
+        ["publish >"], ["NothingReadable"], "work"),
     "a silent tier is no drift": (
         Operation.NONE, {"mem": "??", "disk": "cc"}, {}, [], ["TierUnknown"], "waiting"),
     "a silent tier that cannot change the summary is no matter": (

@@ -72,9 +72,11 @@ def plan(args: argparse.Namespace, console: Console) -> int:
 
 
 def _detailed(document: doc.Document) -> int:
-    """0: nothing to do; 2: something to do; 3: a guard holds it."""
+    """0: nothing to do; 2: something to do; 3: a guard holds it; LOST: a member is lost."""
     row = cast("dict[str, Any]", document)
     plans = row.get("items", [row])
+    if any(found["lostMembers"] for found in plans):
+        return ExitCode.LOST
     reasons = {wait["reason"] for found in plans for wait in found["waits"]}
     if reasons & {reason.value for reason in GUARDS}:
         return 3
