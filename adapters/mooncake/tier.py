@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from weightctl.controller.ports import DropItem, Fence, Limiter, MediumReport, StoreItem
 
 READ_ONLY = Permanent(detail="the tier was opened for asking only")
+_COMPLETE = bytes(value == MemberState.COMPLETE for value in range(256))
 _NO_QUARANTINE = Permanent(
     detail="Mooncake cannot take a replica out of sight: look at it, remove it by hand, repair"
 )
@@ -161,6 +162,8 @@ class MooncakeTier:
         except ReconcileError as error:
             return unknown(count, error)
         self._correct(members, states, details)
+        if kind is MEMORY and any(members.sha256):  # without digests nobody manages them yet
+            self._connection.book.note_found(members.keys, states, states.translate(_COMPLETE))
         return TierObservation(states=bytes(states), epoch=epoch, details=details)
 
     def _correct(

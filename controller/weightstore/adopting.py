@@ -8,7 +8,7 @@ leaves either a READY revision or objects as they were.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from weightctl.controller.core.group import GroupSnapshot
@@ -96,8 +96,9 @@ class Adoption:
             held.tier.profile.name for held in found.held if held.complete
         )
         await self._put_manifest(candidate, found)
-        record = await self._publish(candidate, reading)
-        return told_of(candidate, found, reading, record)
+        record, seen = await self._publish(candidate, reading)
+        report = told_of(candidate, found, reading, record)
+        return replace(report, held=_held(seen))
 
     async def _put_manifest(self, candidate: Candidate, found: Look) -> None:
         """Where no tier has the manifest object: into those that have every payload."""
@@ -117,9 +118,12 @@ class Adoption:
                 if held.tier.profile.capabilities.persistent:
                     await verify_all(held.tier, [manifest], self._hands)
 
-    async def _publish(self, candidate: Candidate, reading: Reading) -> RevisionMetadata:
+    async def _publish(
+        self, candidate: Candidate, reading: Reading
+    ) -> tuple[RevisionMetadata, Look]:
         """One more look, then the record.  Raises when a replica is not the one that was read."""
-        seen = await look(candidate, self._tiers, self._deadline_s)
+        members = self._found(candidate, reading)
+        seen = await look(replace(candidate, members=members), self._tiers, self._deadline_s)
         details = {held.tier.profile.name: held.details for held in seen.held}
         for index, digests in reading.digests.items():
             for name, (_, instance_id) in digests.items():
@@ -130,13 +134,13 @@ class Adoption:
         holders = [seen.holders(index) for index in range(count)]
         if not all(holders):
             raise _changed(candidate, holders.index([]), "")
-        members = self._found(candidate, reading)
-        return await self._store.adopt_revision(
+        record = await self._store.adopt_revision(
             identity=candidate.identity,
             manifest=candidate.reference,
             group=GroupSnapshot(members=members, readable=b"\1" * count),
             residency=_residency(seen, count),
         )
+        return record, seen
 
     def _found(self, candidate: Candidate, reading: Reading) -> Members:
         digests = [candidate.manifest_sha256] * len(candidate.members)
@@ -161,7 +165,7 @@ def told_of(
     return AdoptReport(
         candidate=candidate,
         record=record,
-        held={held.tier.profile.name: len(held.complete) for held in found.held},
+        held=_held(found),
         obstacles=obstacles,
         read_bytes=reading.read_bytes if reading else 0,
         told=len(told),
@@ -173,6 +177,10 @@ def told_of(
         ),
         manifest_seen=bool(found.holders(candidate.manifest_index)),
     )
+
+
+def _held(seen: Look) -> dict[str, int]:
+    return {held.tier.profile.name: len(held.complete) for held in seen.held}
 
 
 def managed(candidate: Candidate, record: RevisionMetadata) -> AdoptReport:

@@ -78,6 +78,19 @@ async def test_how_a_cluster_was_looked_at_is_told_for_the_process_and_apart_fro
         )
 
 
+async def test_objects_that_others_put_are_told_as_soon_as_they_are_managed(
+    imitated: FakeMooncake, tmp_path: Path
+) -> None:
+    async with tier_of(imitated, tmp_path / "old") as tier:
+        await store(tier, {"payload": b"content"})
+    candidate = replace(members_of([MEMBER]), sha256=bytes(32))
+    async with tier_of(imitated, tmp_path / "new", adopt=True) as tier:
+        for members, count in ((candidate, 0), (members_of([MEMBER]), 1)):
+            assert (await tier.observe(members)).states == bytes([MemberState.COMPLETE])
+            told = f"; {count} objects were there before weightctl knew them" in tier.remark()
+            assert told is bool(count)
+
+
 # --- one Master ---------------------------------------------------------------------------------
 
 

@@ -13,6 +13,7 @@ import sqlite3
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import compress
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -121,6 +122,8 @@ class Book:
         """File name of a host's backend to the key that has it."""
         self._strange: set[str] = set()
         """Keys of objects that no client of ours is known to have put."""
+        self._found: set[str] = set()
+        """Keys of members in memory that had no row when they were last seen."""
         self.epoch = ""
         self.master = ""
         """The Master whose book it is; empty when that is not known yet."""
@@ -173,7 +176,17 @@ class Book:
     @property
     def strange(self) -> int:
         """How many objects were there already when they were first seen: adopted, or recognised."""
-        return len(self._strange)
+        return len(self._strange) + len(self._found.difference(self._rows))
+
+    def note_found(self, keys: Sequence[str], asked: bytearray, in_memory: bytearray) -> None:
+        """Members that were just looked at; bytes: 0 where there was no answer, or none is there.
+
+        One that was adopted gets a row only when it is read again.
+        """
+        rows = self._rows
+        if self._found:
+            self._found.difference_update(compress(keys, asked))
+        self._found.update(key for key in compress(keys, in_memory) if key not in rows)
 
     def shares_file(self, key: str) -> str:
         """Another managed key whose file on a host may be the same one; empty when none."""
