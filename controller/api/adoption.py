@@ -192,7 +192,7 @@ def document(report: AdoptReport, seconds: float, *, dry: bool) -> doc.Adoption:
         "objects": count,
         "logicalBytes": wanted.reference.logical_bytes,
         "readBytes": report.read_bytes,
-        "digestsTold": report.told,
+        "digestsTold": max(report.told - 1, 0),  # not the manifest's, which nobody has to tell
         "digestsRecorded": report.recorded,
         "digestsTaken": 0 if known else count - report.told - report.recorded,
         "metadataGeneration": None if record is None else record.metadata_generation,
@@ -228,7 +228,10 @@ def _remarks(report: AdoptReport, *, dry: bool) -> list[str]:
             " read, and kept so from then on; --digests proves more"
         )
     if not report.manifest_seen:
-        remarks.append("no tier has the manifest object: it is put beside the payloads, last")
+        has, is_put = ("has", "is") if dry else ("had", "was")
+        remarks.append(
+            f"no tier {has} the manifest object: it {is_put} put beside the payloads, last"
+        )
     if not report.durable:
         remarks.append(
             "no persistent tier has all of it: make copies with `weightctl repair --target cold`"

@@ -13,6 +13,7 @@ from tests.support.models import random_tensors, write_model
 from tests.support.plain_tier import PlainTier
 from tests.support.rig import contents
 from tests.support.virtual_time import SeededEntropy, VirtualClock
+from weightctl.controller.api.adoption import document
 from weightctl.controller.core.identity import Identity, payload_group_id
 from weightctl.controller.core.manifest import canonical_bytes
 from weightctl.controller.core.manifest_codec import parse_manifest
@@ -182,6 +183,10 @@ async def test_a_manifest_object_that_no_tier_has_is_put_last(tmp_path: Path) ->
         report = await b.adopt()
         assert report.record is not None
         assert not report.manifest_seen
+        assert set(report.held.values()) == {len(b.keys) + 1}, "with the manifest that was put"
+        told = document(report, 0.0, dry=False)
+        assert "no tier had the manifest object: it was put" in "".join(told["remarks"])
+        assert told["digestsTold"] == 0, "the manifest's own needs nobody to tell it"
         assert b.hot.content[b.manifest_key] == b.cold.content[b.manifest_key] == b.manifest
         assert len(b.hot.fences) == len(b.cold.fences) == 1
 

@@ -35,8 +35,9 @@ class Adoption(Document, Name):
     """What the tiers hold of a revision to be adopted, and what is in the way.
 
     `verdict` is "adoptable" (a dry run, which reads no content), "refused", "adopted" or "managed"
-    (it was before).  `digestsTold` objects had to have a digest that was given, `digestsRecorded`
-    one that a tier had recorded; the content of `digestsTaken` counts as it was read.
+    (it was before).  `digestsTold` payloads had to have a digest that was given, `digestsRecorded`
+    one that a tier had recorded; the content of `digestsTaken` counts as it was read.  The
+    manifest's digest is that of the bytes that were given.
     """
 
     verdict: str
