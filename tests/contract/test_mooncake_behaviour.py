@@ -139,7 +139,10 @@ def test_an_entry_has_the_fields_that_are_read(real: Cluster, one: Client) -> No
     (memory,), (disk,) = entry["values"], entry["local_disk_values"]
     assert memory["size_"] == disk["object_size"] == 1000
     assert {"buffer_address_", "transport_endpoint_"} <= set(memory)
-    assert {"disk_values", "nof_values"} <= set(entry)
+    lists = {"values", "disk_values", "local_disk_values", "nof_values"}
+    missing = json.loads(real.get("/batch_query_keys?keys=none"))["data"]["none"]
+    assert lists <= set(entry)
+    assert lists <= set(missing)
 
 
 def test_the_list_of_segments_maps_places_to_hosts(real: Cluster, one: Client) -> None:

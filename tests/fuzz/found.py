@@ -40,6 +40,11 @@ def _wordless() -> bytes:
     return json.dumps({"error": dict.fromkeys(fields, "")}).encode() + b"\n"
 
 
+_LISTS = {"ok": True} | dict.fromkeys(
+    ("values", "disk_values", "local_disk_values", "nof_values")
+)  # fmt: skip
+
+
 def _answer(**data: object) -> bytes:
     return json.dumps({"success": True, "data": data}).encode()
 
@@ -63,11 +68,11 @@ FOUND: tuple[tuple[str, str, bytes], ...] = (
     ("mooncake-segments", "endless-size", _SEGMENTS),
     ("mooncake-http", "chunk-below-all-numbers", _CHUNKED % b"-18446744073709551615"),
     ("mooncake-http", "chunk-beyond-all-numbers", _CHUNKED % b"fffffffffffffffffffff"),
-    ("mooncake-query", "replicas-in-an-object", _answer(k={"ok": True, "values": {"size_": 1}})),
-    ("mooncake-query", "replica-that-is-a-number", _answer(k={"ok": True, "values": [1]})),
+    ("mooncake-query", "replicas-in-an-object", _answer(k=_LISTS | {"values": {"size_": 1}})),
+    ("mooncake-query", "replica-that-is-a-number", _answer(k=_LISTS | {"values": [1]})),
     ("mooncake-query", "entry-that-is-a-list", _answer(k=[])),
     ("mooncake-query", "place-of-no-text", _answer(
-        k={"ok": True, "disk_values": [{"object_size": 4096, "file_path": "\udcda"}]})),
+        k=_LISTS | {"disk_values": [{"object_size": 4096, "file_path": "\udcda"}]})),
     ("config-file", "endless-size", f'[policy]\npass_bytes_max = "{_LONG}"\n'.encode()),
     ("config-file", "share-of-many-digits", f"[policy]\nmass_change_share = {_LONG}\n".encode()),
     ("config-file", "number-of-too-many-digits", b"[policy]\ncold_copies = " + b"9" * 5000),

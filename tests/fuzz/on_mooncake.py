@@ -75,11 +75,16 @@ def _entry(**changes: object) -> dict[str, object]:
     return entry | changes
 
 
+def _missing(error: str) -> dict[str, object]:
+    return dict.fromkeys(_entry()) | {"ok": False, "error": error}
+
+
 def _query_seeds() -> list[bytes]:
     answers = (
         {"k": _entry(), "other": _entry(values=[])},
-        {"k": {"ok": False, "error": "OBJECT_NOT_FOUND"}},
-        {"k": {"ok": False, "error": "REPLICA_IS_NOT_READY"}, "other": None},
+        {"k": _missing("OBJECT_NOT_FOUND")},
+        {"k": _missing("REPLICA_IS_NOT_READY"), "other": None},
+        {"k": {"ok": True, "values": []}},
         {"k": _entry(values={"size_": _SIZE}), "other": []},
         {"k": _entry(values=[1]), "other": _entry(disk_values="x")},
     )

@@ -155,6 +155,8 @@ REPLICAS: dict[str, dict[str, object]] = {
     "nof_values": PLACE,
 }
 LISTED = dict(zip((MEMORY, LOCAL_DISK, DISK, NOF), REPLICAS, strict=True))
+NONE: dict[str, object] = {"ok": True, "error": None, **dict.fromkeys(REPLICAS)}
+MISSING: dict[str, object] = NONE | {"ok": False, "error": "OBJECT_NOT_FOUND"}
 
 
 def answered(entry: object) -> bytes:
@@ -165,7 +167,7 @@ def answered(entry: object) -> bytes:
 @pytest.mark.parametrize("kind", [MEMORY, LOCAL_DISK, DISK, NOF], ids=lambda kind: kind.kind)
 def test_each_kind_of_replica_is_observed_and_counted(kind: ReplicaKind) -> None:
     field = LISTED[kind]
-    entry = entries_of(answered({"ok": True, "error": None, field: [REPLICAS[field]]}))["k"]
+    entry = entries_of(answered(NONE | {field: [REPLICAS[field]]}))["k"]
     assert state_of(entry, kind, 5) is MemberState.COMPLETE
     assert state_of(entry, kind, 6) is MemberState.ABSENT
     others = {MEMORY, LOCAL_DISK, DISK, NOF} - {kind}
@@ -177,9 +179,9 @@ def test_each_kind_of_replica_is_observed_and_counted(kind: ReplicaKind) -> None
     "entry,state",
     [
         (None, MemberState.UNKNOWN),
-        ({"ok": False, "error": "OBJECT_NOT_FOUND"}, MemberState.ABSENT),
-        ({"ok": False, "error": "REPLICA_IS_NOT_READY"}, MemberState.PARTIAL),
-        ({"ok": False, "error": "SOMETHING_NEW"}, MemberState.UNKNOWN),
+        (MISSING, MemberState.ABSENT),
+        (MISSING | {"error": "REPLICA_IS_NOT_READY"}, MemberState.PARTIAL),
+        (MISSING | {"error": "SOMETHING_NEW"}, MemberState.UNKNOWN),
     ],
 )
 def test_what_is_not_an_answer_is_unknown(
@@ -196,12 +198,17 @@ def test_what_is_not_an_answer_is_unknown(
         {},
         None,
         [],
-        {"ok": 1},
-        {"ok": True, "values": PLACE},
-        {"ok": True, "values": [1]},
-        {"ok": True, "values": [{"size_": 5}]},
-        {"ok": True, "values": [PLACE | {"size_": "5"}]},
-        {"ok": True, "disk_values": [{"file_path": "/a"}]},
+        NONE | {"ok": 1},
+        NONE | {"values": PLACE},
+        NONE | {"values": [1]},
+        NONE | {"values": [{"size_": 5}]},
+        NONE | {"values": [PLACE | {"size_": "5"}]},
+        NONE | {"disk_values": [{"file_path": "/a"}]},
+        *(
+            {name: value for name, value in told.items() if name != field}
+            for field in REPLICAS
+            for told in (NONE, MISSING)
+        ),
     ],
 )
 def test_an_answer_of_another_form_is_no_answer_for_any_key(entry: object) -> None:

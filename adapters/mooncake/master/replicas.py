@@ -68,9 +68,21 @@ class Entry(Struct, frozen=True, gc=False):
     nof: list[InMemory] | None = field(name="nof_values", default=None)
 
 
+class _Told(Entry, frozen=True, gc=False, kw_only=True):
+    """An entry as the Master sends it: with every list, null for none.
+
+    One that is missing, as when a release names it otherwise, must not be taken for "none".
+    """
+
+    memory: list[InMemory] | None = field(name="values")
+    disk: list[OnDisk] | None = field(name="disk_values")
+    local_disk: list[OnLocalDisk] | None = field(name="local_disk_values")
+    nof: list[InMemory] | None = field(name="nof_values")
+
+
 class _Answer(Struct, gc=False):
     success: bool
-    data: dict[str, Entry]
+    data: dict[str, _Told]
 
 
 _ANSWER = Decoder(_Answer)
