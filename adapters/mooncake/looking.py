@@ -3,12 +3,13 @@
 Takes no lease: over HTTP, in worker threads.  The tiers of a cluster ask for the same keys at the
 same time, and share one look.  Invariants: an answer without the marker of the epoch, without the
 claim of this store, or between two different healths, is no observation; nobody gets an answer to a
-question that was sent before he asked.
+question that was sent before he asked, or that comes when its try has ended.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
+from threading import Lock
 from typing import TYPE_CHECKING
 
 import anyio
@@ -54,6 +55,26 @@ class _Shared:
         """Let each of them have it."""
         for take in self.takes:
             take(start, keys, entries)
+
+
+class _Try:
+    """One try of a look.  Its threads go on when it is given up; what they get then is nobody's."""
+
+    def __init__(self, take: Take) -> None:
+        self._take = take
+        self._lock = Lock()
+        self._over = False
+
+    def take(self, start: int, keys: Sequence[str], entries: Mapping[str, Entry]) -> None:
+        """Let who asked have it, unless the try is over."""
+        with self._lock:
+            if not self._over:
+                self._take(start, keys, entries)
+
+    def end(self) -> None:
+        """Nothing is taken from now on."""
+        with self._lock:
+            self._over = True
 
 
 class Looking:
@@ -127,6 +148,11 @@ class Looking:
         epoch = await self.scan(keys, take)
         return found, epoch
 
+    @property
+    def marker(self) -> str:
+        """Key of the marker of the epoch; empty before the first one."""
+        return self._epoch.marker
+
     async def settle(self) -> None:
         """Wait until it was seen whose the cluster is.  Raises ReconcileError.
 
@@ -156,6 +182,13 @@ class Looking:
 
     async def _scan(self, keys: Sequence[str], take: Take) -> str:
         await self.make_sure()
+        attempt = _Try(take)
+        try:
+            return await self._scan_in_threads(keys, attempt.take)
+        finally:
+            attempt.end()
+
+    async def _scan_in_threads(self, keys: Sequence[str], take: Take) -> str:
         if len(keys) <= QUERY_KEYS:
             return await threaded(lambda: self._scan_at_once(keys, take))
         before = await self._serving.health()

@@ -4,6 +4,7 @@ import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 import pytest
@@ -12,6 +13,7 @@ from anyio import to_thread
 from tests.support.mooncake.fake import FakeMooncake, Object
 from tests.support.mooncake.tiers import both_of
 from weightctl.adapters.conformance.suite.material import member_of, members_of
+from weightctl.adapters.mooncake.looking import Looking
 from weightctl.adapters.mooncake.tier import MooncakeTier
 from weightctl.controller.clock import SystemClock
 from weightctl.controller.core.observation import Members, MemberState
@@ -19,6 +21,9 @@ from weightctl.controller.core.policy import Policy
 from weightctl.controller.runtime.border import BorderedTier
 from weightctl.controller.runtime.observer import Observer, ObserverOptions
 from weightctl.controller.runtime.timer import Timer
+
+if TYPE_CHECKING:
+    from weightctl.adapters.mooncake.looking import Take
 
 ABSENT, COMPLETE = MemberState.ABSENT, MemberState.COMPLETE
 REVISIONS, MEMBERS = 20, 30
@@ -140,6 +145,27 @@ async def test_who_shares_a_look_that_is_given_up_is_answered_by_one_of_his_own(
         await to_thread.run_sync(master.ask_for, 2)
         master.told.set()
     assert seen == [ABSENT]
+
+
+async def test_what_comes_when_its_try_has_ended_is_taken_by_nobody(
+    master: Held, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread of a look that was given up goes on, and may have an answer of an old epoch."""
+    threads = []
+
+    def look_late(look: Looking, keys: Sequence[str], take: "Take") -> str:
+        threads.append(take)
+        return scan_at_once(look, keys, take)
+
+    scan_at_once = Looking._scan_at_once
+    taken: list[int] = []
+    async with tiers(master, tmp_path) as made:
+        monkeypatch.setattr(Looking, "_scan_at_once", look_late)
+        await made[0]._connection.look.scan(["k"], lambda start, _, __: taken.append(start))
+        assert taken == [0]
+        for take in threads:
+            take(0, ["k"], {})
+    assert taken == [0]
 
 
 async def test_a_master_that_is_away_is_asked_once_for_all_tiers(
