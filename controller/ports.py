@@ -272,6 +272,16 @@ class Choosing(Protocol):
         """
 
 
+class Doubting(Protocol):
+    """What a tier may have beside the port, where it cannot read back every replica it shows."""
+
+    async def unprovable(self, members: Sequence[Member]) -> Mapping[str, str]:
+        """By key why `verify` can never say Done of the replica while the member's others stay.
+
+        Keys whose doubt may pass by itself are not in it.  Raises a ReconcileError.
+        """
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MediumReport:
     """How a tier's medium does."""

@@ -19,12 +19,14 @@ from weightctl.adapters.mooncake.keys import problem_of
 from weightctl.adapters.mooncake.master.replicas import (
     DISK,
     KINDS,
+    LOCAL_DISK,
     MEMORY,
     place_of,
     size_of,
     states_of,
 )
 from weightctl.adapters.mooncake.ownership.strays import strays
+from weightctl.adapters.mooncake.proof.dead_ends import dead_ends
 from weightctl.adapters.mooncake.proof.verifying import Verifying
 from weightctl.adapters.mooncake.removal import named, remove
 from weightctl.adapters.mooncake.standing import NUMBERS
@@ -128,6 +130,12 @@ class MooncakeTier:
         if other and not problem:
             problem = f"on a host's disk it could share a file with {other!r}"
         return problem
+
+    async def unprovable(self, members: Sequence[Member]) -> Mapping[str, str]:
+        """As ports.Doubting: of hosts' disks, beside a memory replica."""
+        if self._kind is not LOCAL_DISK:
+            return {}
+        return await dead_ends(self._connection, members)
 
     def remark(self) -> str:
         """As ports.Remarking: that looking kept nothing alive; for the whole connection."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import anyio
 
 from weightctl.controller.api import views
+from weightctl.controller.api.provable import dead_end
 from weightctl.controller.api.supposing import Subject, Wish, suppose
 from weightctl.controller.api.waiting import can_not_end, loss, not_readable, not_started
 from weightctl.controller.core.losses import lost_keys, named
@@ -98,16 +99,21 @@ class Planning:
 
     async def check_whole(self, subject: Subject, wish: Wish) -> None:
         """Raises what the store would refuse the wish with, then LostError where no tier has
-        anything readable of a member: what is started then could never end.
+        anything readable of a member, and NOT_READY where what has to be read back cannot be: what
+        is started then could never end.
 
         What runs already is left to the store, which lets the same start go on.
         """
         if subject.record.operation is not Operation.NONE:
             return
         await self._suppose(subject, wish, copies_short=True)
-        lost = lost_keys((await self.look(subject)).situation)
-        if lost:
+        situation = (await self.look(subject)).situation
+        if lost := lost_keys(situation):
             raise not_started(wish.verb, subject.identity, lost)
+        if wish.verb != "rehydrate":
+            refused = await dead_end(situation, self.tiers, wish.verb)
+            if refused is not None:
+                raise refused
 
     async def check_readable(self, verb: str, identity: Identity) -> None:
         """Raises LostError where a published revision cannot be read because of what is lost."""

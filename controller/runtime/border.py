@@ -202,6 +202,14 @@ class BorderedTier(ForwardingTier):
             self._guest.complain("unfit", shown(error))
             return ""
 
+    async def unprovable(self, members: Sequence[Member]) -> Mapping[str, str]:
+        """As `ports.Doubting`."""
+        answer = await super().unprovable(members)
+        keys = [member.key for member in members]
+        return self._guest.right(
+            "unprovable", lambda: {key: shown(answer[key]) for key in keys if key in answer}
+        )
+
     @property
     def numbers(self) -> Sequence[str]:
         """As `ports.Reporting`; empty for a plugin that reports nothing."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from weightctl.controller.core.observation import Member, Members, TierObservation
     from weightctl.controller.core.tiers import TierCapacity, TierProfile
     from weightctl.controller.ports import (
+        Doubting,
         DropItem,
         Fence,
         InventoryItem,
@@ -145,6 +146,13 @@ class ForwardingTier:
         """As `ports.Choosing`; empty where the wrapped tier does not choose."""
         unfit = getattr(self._inner, "unfit", None)
         return str(unfit(member)) if callable(unfit) else ""
+
+    async def unprovable(self, members: Sequence[Member]) -> Mapping[str, str]:
+        """As `ports.Doubting`; empty where the wrapped tier reads back all that it shows."""
+        if not callable(getattr(self._inner, "unprovable", None)):
+            return {}
+        inner = cast("Doubting", self._inner)
+        return await self.around("unprovable", lambda: inner.unprovable(members))
 
     @property
     def numbers(self) -> Sequence[str]:
