@@ -52,16 +52,19 @@ def explain(
     attended: bool = True,
     unreadable: Sequence[str] = (),
     failing: Condition | None = None,
+    import_idle_ms: int | None = None,
 ) -> doc.Explanation:
     """Every hold, the record's first.  Raises NOT_FOUND.
 
     `rounds`: the plan for now and those that would follow, where the tiers were asked; `attended`:
     some process carries out what is recorded; `unreadable`: members that no tier has any more;
-    `failing`: what the last pass met, where a loop runs.
+    `failing`: what the last pass met, and `import_idle_ms`: how long it has not heard of the writer
+    of an import, where a loop runs.
     """
     record = get_revision(state, identity=identity, now_ms=now_ms).metadata
     holds = [
-        *_from_record(state, record, policy, now_ms),
+        *_from_record(state, record, now_ms),
+        *_from_import(record, policy, now_ms, import_idle_ms),
         *_from_policy(record, policy, now_ms),
         *_from_damage(damage),
         *_from_unreadable(unreadable),
@@ -111,9 +114,7 @@ def _from_difference(record: RevisionMetadata, rounds: Sequence[Plan]) -> Iterab
         yield _hold(Reason.SUMMARY_DIFFERS.value, what)
 
 
-def _from_record(
-    state: WeightState, record: RevisionMetadata, policy: Policy, now_ms: int
-) -> Iterable[doc.Hold]:
+def _from_record(state: WeightState, record: RevisionMetadata, now_ms: int) -> Iterable[doc.Hold]:
     for lease in state.active_leases(record.identity, now_ms):
         what = f"lease {lease.lease_id} of {lease.holder}: no delete, no eviction"
         yield _hold("LeaseLive", what, lease.expires_at_ms)
@@ -122,12 +123,26 @@ def _from_record(
         done = f"{operation.processed_members} of {operation.total_members} members"
         what = f"operation {operation.operation_id} {operation.operation.name}: {done}"
         yield _hold("OperationRunning", what)
-    if record.availability is Availability.IMPORTING:
-        what = "a writer is expected to finish it; it is removed at the earliest then"
-        until_ms = record.updated_at_ms + policy.import_abandon_ms
-        yield _hold("ImportRunning", what, max(until_ms, now_ms))
     if record.availability is Availability.DELETING:
         yield _hold("DeleteRunning", "every replica in every tier has to be proven absent")
+
+
+def _from_import(
+    record: RevisionMetadata, policy: Policy, now_ms: int, idle_ms: int | None
+) -> Iterable[doc.Hold]:
+    """When it is taken for abandoned, as the loop that removes it counts."""
+    if record.availability is not Availability.IMPORTING:
+        return
+    limit_ms = policy.import_abandon_ms
+    silence = f"{limit_ms // 1000} s without a sign of the writer"
+    if idle_ms is None:
+        what, until_ms = f"after {silence} a running controller removes it", None
+    elif idle_ms < limit_ms:
+        what, until_ms = f"after {silence} it is removed: at the earliest then", now_ms - idle_ms
+        until_ms += limit_ms
+    else:
+        what, until_ms = f"after {silence} the controller removes it at its next look", None
+    yield _hold("ImportRunning", f"a writer is expected to finish it; {what}", until_ms)
 
 
 def _from_policy(record: RevisionMetadata, policy: Policy, now_ms: int) -> Iterable[doc.Hold]:

@@ -128,6 +128,7 @@ async def explain(planning: Planning, asked: requests.One) -> doc.Explanation:
         attended=planning.attended,
         unreadable=gone_keys(answer.situation) if published else (),
         failing=planning.failing(asked.identity),
+        import_idle_ms=None if planning.running is None else answer.situation.import_idle_ms,
     )
 
 
