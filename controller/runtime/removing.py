@@ -16,7 +16,7 @@ from weightctl.controller.core.observation import Member, Members, MemberState, 
 from weightctl.controller.core.plan import Reason, Step, StepKind, TierView
 from weightctl.controller.core.records import Availability
 from weightctl.controller.errors import BusyError, require
-from weightctl.controller.ports import Conflict, Done, DropItem, InventoryItem, NoOp, Outcome
+from weightctl.controller.ports import Done, DropItem, InventoryItem, NoOp, Outcome, Retry
 from weightctl.controller.runtime.dispatch import Dispatch, Pass
 from weightctl.controller.store.evidence import EvidenceRow
 
@@ -77,7 +77,9 @@ class Remover:
         details = await self._look(work, step.source, indexes)
         proofs, put_off = await self._prove(work, step.source, details)
         for index in sorted(details.keys() - proofs.keys() - put_off):
-            why = Conflict(detail="no copy that stays is the one that was read back")
+            why = Retry(
+                detail="the copy that stays is read first: it was not, as it lies there now"
+            )
             work.tally.add(why, f"{work.members.keys[index]} ({step.source})")
         if not proofs:
             return
