@@ -284,6 +284,7 @@ async def test_a_newcomer_waits_for_what_the_hosts_bring_back_and_then_yields(
         async with tier_of(imitated, tmp_path, "b", clock=clock, claim_s=3600.0) as newcomer:
             observation = await newcomer.observe(members_of([MEMBER]))
             assert "its hosts may bring back whose it is" in observation.problem
+            assert "or the host died that had its marker" in observation.problem
             assert not imitated.objects, "nothing is put meanwhile"
             clock.ahead_s += 3600
             assert await states(newcomer, MEMBER) == [UNKNOWN], "an owner would come first"

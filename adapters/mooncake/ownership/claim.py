@@ -52,8 +52,9 @@ class WatchedError(TransientError):
     def __init__(self, where: str, left_s: float) -> None:
         super().__init__(
             where,
-            "it is new to this store, or its Master was restarted: for another"
-            f" {left_s:.1f} s its hosts may bring back whose it is (claim_s)",
+            "it is new to this store, its Master was restarted, or the host died that had its"
+            f" marker in memory: for another {left_s:.1f} s its hosts may bring back whose it is"
+            " (claim_s)",
             "it goes on by itself",
         )
         self.left_s = left_s
