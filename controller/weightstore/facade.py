@@ -143,7 +143,8 @@ class WeightStore:
 
         Raises WeightError NOT_FOUND, NOT_READY, BUSY, STALE_GENERATION, LEASE_EXPIRED or
         INVALID_ARGUMENT; IntegrityError when no replica has the right bytes; NothingReadableError
-        when none can be read; ManifestError; TargetError for the place to load into.
+        when none can be read, TransientError when a tier that may have it gave no answer;
+        ManifestError; TargetError for the place to load into.
         """
         wanted = None if tensors is None else _slices(tensors)
         record = (await self._store.get(identity=identity)).metadata

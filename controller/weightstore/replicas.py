@@ -16,7 +16,12 @@ import anyio
 from weightctl.controller.core.damage import mark_damaged, suspects
 from weightctl.controller.core.identity import text_bytes
 from weightctl.controller.core.observation import MemberState, unknown_observation
-from weightctl.controller.errors import IntegrityError, NothingReadableError, ReconcileError
+from weightctl.controller.errors import (
+    IntegrityError,
+    NothingReadableError,
+    ReconcileError,
+    TransientError,
+)
 from weightctl.controller.weightstore.parallel import for_each
 from weightctl.controller.weightstore.primitives import as_members, complete_mask, observe
 
@@ -33,6 +38,11 @@ HASTE_S = 0.25
 _TO_BRING_BACK = (
     "bring a tier back that holds a good one (`weightctl tiers` shows which has a problem),"
     " or import the weights under a new weight generation"
+)
+
+_TO_ASK_AGAIN = (
+    "wait, and load again: nothing shows that it is lost; `weightctl tiers` shows which tier has a"
+    " problem, and until when"
 )
 
 
@@ -109,8 +119,8 @@ class Replicas:
     async def from_best(self, member: Member, read: Callable[[Tier], Awaitable[Result]]) -> Result:
         """What `read` gives from the first tier that serves the member whole and right.
 
-        Raises IntegrityError when a replica had wrong bytes and no other served, else
-        NothingReadableError.
+        Raises IntegrityError when a replica had wrong bytes and no other served; TransientError
+        when none served and a tier gave no answer; else NothingReadableError.
         """
         failures: list[ReconcileError] = []
         for tier in self.sources(member):
@@ -125,21 +135,22 @@ class Replicas:
             if isinstance(failure, IntegrityError):
                 failure.todo = _TO_BRING_BACK
                 raise failure
-        raise self._nothing_readable(member, failures)
+        raise self._not_served(member, failures)
 
-    def _nothing_readable(
-        self, member: Member, failures: Sequence[ReconcileError]
-    ) -> NothingReadableError:
+    def _not_served(self, member: Member, failures: Sequence[ReconcileError]) -> TransientError:
+        """No answer is not absence: as long as a tier may have it, it is not lost."""
         index = self._index[member.key]
-        seen = [
-            f"{tier.profile.name}: {MemberState(states[index]).name}" for tier, states in self._seen
-        ]
-        told = [error.why or error.what for error in failures]
-        return NothingReadableError(
-            f"object {member.key} cannot be read",
-            f"no tier holds a readable replica of it ({'; '.join([*seen, *told])})",
-            _TO_BRING_BACK,
-        )
+        states = {tier.profile.name: MemberState(states[index]) for tier, states in self._seen}
+        silent = [name for name, state in states.items() if state is MemberState.UNKNOWN]
+        seen = [f"{name}: {state.name}" for name, state in states.items()]
+        told = dict.fromkeys(error.why or error.what for error in failures)
+        why = "; ".join([*seen, *told])
+        what = f"object {member.key} cannot be read"
+        if silent:
+            whom = " and ".join(silent)
+            return TransientError(what, f"no answer from {whom} ({why})", _TO_ASK_AGAIN)
+        why = f"no tier holds a readable replica of it ({why})"
+        return NothingReadableError(what, why, _TO_BRING_BACK)
 
     async def report(self, tier: Tier, member: Member) -> None:
         """Wrong bytes came from that replica: read it no more here, and have it judged."""

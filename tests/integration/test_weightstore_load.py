@@ -25,6 +25,7 @@ from weightctl.controller.errors import (
     IntegrityError,
     NothingReadableError,
     TargetError,
+    TransientError,
     WeightctlError,
     WeightError,
 )
@@ -362,6 +363,11 @@ async def test_member_without_any_replica_fails_clearly(tmp_path: Path) -> None:
         del parts.cold.content[key]
         with pytest.raises(NothingReadableError, match="no tier holds"):
             await parts.weights.load(IDENTITY)
+        parts.hot.faults.silent = parts.cold.faults.silent = True
+        with pytest.raises(TransientError, match="no answer from memory") as silent:
+            await parts.weights.load(IDENTITY)
+        assert (silent.value.reason, silent.value.why.count("not there")) == ("Transient", 1)
+        assert "generation" not in silent.value.todo
         assert parts.lease_count() == 0
 
 
