@@ -52,6 +52,7 @@ class Standing:
         self._last: Health | None = None
         self._why = "not asked yet"
         self._away_since_s: float | None = clock.monotonic_s()
+        self._unlisted = ""
         self._outages = 0
         self._outage_s = 0.0
         self._leaders = 0
@@ -78,6 +79,11 @@ class Standing:
             if self._away_since_s is None:
                 self._away_since_s = self._clock.monotonic_s()
                 self._outages += 1
+
+    def lists_owners(self, why_not: str = "") -> None:
+        """Whose the cluster is was asked for again, or could not be, and why."""
+        with self._lock:
+            self._unlisted = why_not
 
     def begins_epoch(self) -> None:
         """The Master had forgotten what it held; the first epoch of a cluster counts too."""
@@ -117,7 +123,8 @@ class Standing:
         last = self._last
         if self._away_since_s is None and last is not None:
             view = f", view {last.view}" if last.view else ""
-            return f"{last.role} {last.address} serves{view}"
+            unlisted = f"; {self._unlisted}" if self._unlisted else ""
+            return f"{last.role} {last.address} serves{view}{unlisted}"
         known = "" if last is None else f"; {last.address} served last"
         return f"no Master has served for {outage_s:.0f} s{known}: {self._why}"
 

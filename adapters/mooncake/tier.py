@@ -25,7 +25,7 @@ from weightctl.adapters.mooncake.master.replicas import (
     size_of,
     states_of,
 )
-from weightctl.adapters.mooncake.ownership.strays import strays
+from weightctl.adapters.mooncake.ownership.strays import MANAGED_PREFIX, strays
 from weightctl.adapters.mooncake.proof.dead_ends import dead_ends
 from weightctl.adapters.mooncake.proof.verifying import Verifying
 from weightctl.adapters.mooncake.removal import named, remove
@@ -261,7 +261,7 @@ class MooncakeTier:
 
     async def _strange(self) -> Mapping[str, str]:
         """Group by key of the strays."""
-        keys = await self._connection.serving.all_keys()
+        keys = await self._connection.serving.all_keys(MANAGED_PREFIX)
         rows = await to_thread.run_sync(self._connection.book.rows)
         return await to_thread.run_sync(strays, keys, rows)
 

@@ -173,6 +173,42 @@ async def test_what_only_begins_like_a_claim_disowns_nobody_and_costs_no_object(
         assert left <= set(imitated.objects)
 
 
+class Unlisted(FakeMooncake):
+    """A Master that does not list its keys, as when they are too many."""
+
+    lists = True
+
+    def _answer(self, path: str) -> tuple[int, bytes]:
+        status, body = super()._answer(path)
+        return status if self.lists or path != "/get_all_keys" else 503, body
+
+
+@pytest.fixture
+def unlisted() -> Iterator[Unlisted]:
+    made = Unlisted()
+    yield made
+    made.close()
+
+
+async def test_a_cluster_that_is_held_stays_held_when_its_keys_cannot_be_listed(
+    unlisted: Unlisted, tmp_path: Path
+) -> None:
+    clock = Shifted()
+    async with tier_of(unlisted, tmp_path, clock=clock) as owner:
+        assert await states(owner, MEMBER) == [ABSENT]
+        for lists in (False, True):
+            unlisted.lists = lists
+            clock.ahead_s += 7200
+            assert await states(owner, MEMBER) == [ABSENT]
+            assert ("could not be listed" in (await owner.report()).state) == (not lists)
+        unlisted.lists = False
+        await to_thread.run_sync(unlisted.empty)  # also the marker: restarted
+        assert await states(owner, MEMBER) == [UNKNOWN], "in a new epoch it is not held yet"
+    async with tier_of(unlisted, tmp_path, "other") as other:
+        assert await states(other, MEMBER) == [UNKNOWN], "nor by whoever is new"
+    assert not owners(unlisted)
+
+
 def strangers() -> Object:
     return Object("a stranger", bytearray(b"x"), complete=True, memory={"10.0.0.1:2": 1})
 

@@ -19,23 +19,21 @@ from msgspec import MsgspecError
 from msgspec.json import decode
 
 from weightctl.adapters.mooncake.keys import query_of
-from weightctl.adapters.mooncake.master.asking import FAILURES, Line
+from weightctl.adapters.mooncake.master.asking import FAILURES, OK, Line
+from weightctl.adapters.mooncake.master.listing import Listing
 from weightctl.adapters.mooncake.master.replicas import entries_of
 from weightctl.controller.errors import TransientError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from weightctl.adapters.mooncake.master.replicas import Entry
     from weightctl.controller.ports import Clock
 
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
 """Of an answer whose size does not follow from what was asked."""
-KEYS_BYTES_MAX = 256 * 1024 * 1024
-"""Of the list of all keys, which is plain text."""
 ENTRY_BYTES_MAX = 16 * 1024
 """Of the answer for one key: parsed JSON takes many times its size."""
-_OK = 200
 LEASE_FREE = ("/health", "/batch_query_keys", "/get_all_keys", "/get_segments_detail")
 """Every path that is asked; none takes a lease, promotes or keeps anything alive.
 
@@ -70,11 +68,19 @@ class Segment:
 class Admin:
     """The serving Master among `addresses`; all calls block.  Raises TransientError."""
 
-    def __init__(self, addresses: Sequence[str], deadline_s: float, clock: Clock) -> None:
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        deadline_s: float,
+        clock: Clock,
+        listing_s: float | None = None,
+    ) -> None:
         self._addresses = tuple(addresses)
         self._clock = clock
         self.deadline_s = deadline_s
         """For one answer."""
+        self._listing_s = deadline_s if listing_s is None else listing_s
+        """For the list of all keys, which grows with what others have there."""
         self._idle: defaultdict[str, SimpleQueue[Line]] = defaultdict(SimpleQueue)
         self._keeping = Lock()
         self._keeps = True
@@ -132,12 +138,18 @@ class Admin:
         except ValueError as error:
             raise _away(f"{health.address} answered {body[:200]!r}: {error}") from error
 
-    def all_keys(self, health: Health) -> list[str]:
-        """Every key of everybody that can be asked for: one with a comma cannot."""
-        raw = self._get(health.address, "/get_all_keys", KEYS_BYTES_MAX)
-        text = raw.decode("utf-8", "replace")
-        # A key may hold what ends a line elsewhere.
-        return [key for key in text.split("\n") if key and "," not in key]
+    def all_keys(self, health: Health, begins: tuple[str, ...] = ("",)) -> list[str]:
+        """The keys of everybody that begin so and can be asked for: one with a comma cannot."""
+        listing, since_s = Listing(begins), self._clock.monotonic_s()
+        try:
+            self._get(health.address, "/get_all_keys", ANSWER_BYTES_MAX, listing.feed)
+        except TransientError as error:
+            if not listing.come_bytes:
+                raise
+            took_s = self._clock.monotonic_s() - since_s
+            come = f"{listing.come_bytes} bytes of its list of all keys had come in {took_s:.1f} s"
+            raise _away(f"{error.why}; {come}") from error
+        return listing.keys()
 
     def segments(self, health: Health) -> list[Segment]:
         """The memory segments that are mounted."""
@@ -175,17 +187,24 @@ class Admin:
                 while True:
                     idle.get_nowait().close()
 
-    def _get(self, address: str, path: str, bytes_max: int) -> bytes:
+    def _get(
+        self,
+        address: str,
+        path: str,
+        bytes_max: int,
+        feed: Callable[[bytes], None] | None = None,
+    ) -> bytes:
         with self._counting:
             self.asked[path.partition("?")[0]] += 1  # KeyError for what is not known as harmless
         try:
             with self._connection(address) as connection:
-                status, body = connection.ask("GET", path, bytes_max)
+                within_s = self.deadline_s if feed is None else self._listing_s
+                status, body = connection.ask("GET", path, bytes_max, feed=feed, within_s=within_s)
                 if len(body) > bytes_max:  # its rest is never read: the connection is closed
                     raise _away(f"{address}: its answer has over {bytes_max} bytes")
         except FAILURES as error:
             raise _away(f"{address}: {type(error).__name__}: {error}") from error
-        if status != _OK:
+        if status != OK:
             raise _away(f"{address} answered {status}: {body[:200]!r}")
         return body
 

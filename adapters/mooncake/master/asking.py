@@ -8,11 +8,11 @@ ends within its deadline, apart from resolving a name; what goes wrong is one of
 from __future__ import annotations
 
 import socket
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPConnection, HTTPException, IncompleteRead
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from _typeshed import WriteableBuffer
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 RECEIVE_BYTES = 1024 * 1024
 """Room for a whole answer, so that the Master need not wait for us amid one; measured."""
+OK = 200
 FAILURES = (OSError, HTTPException, ValueError, OverflowError)
 """The last two: an address that is none, and the length of a chunk that the library believes."""
 
@@ -32,8 +33,8 @@ class _Deadline:
         self._clock = clock
         self._until_s = 0.0
 
-    def begin(self) -> None:
-        self._until_s = self._clock.monotonic_s() + self.seconds
+    def begin(self, seconds: float) -> None:
+        self._until_s = self._clock.monotonic_s() + seconds
 
     def left_s(self) -> float:
         """Raises TimeoutError."""
@@ -78,14 +79,26 @@ class Line(HTTPConnection):
         *,
         body: str | None = None,
         headers: Mapping[str, str] | None = None,
+        feed: Callable[[bytes], None] | None = None,
+        within_s: float | None = None,
     ) -> tuple[int, bytes]:
-        """Status and body of the answer; of a longer body `bytes_max` + 1 bytes."""
-        self._deadline.begin()
+        """Status and body of the answer; of a longer body `bytes_max` + 1 bytes.
+
+        The body of a good answer is given to `feed` piece by piece, where there is one, however
+        long it is.  All of it has to come `within_s`, the deadline of this line without it.
+        """
+        self._deadline.begin(self._deadline.seconds if within_s is None else within_s)
         if self.sock is not None:
             self.sock.settimeout(self._deadline.seconds)
         self.request(method, path, body, headers or {})
         response = self.getresponse()
-        return response.status, response.read(bytes_max + 1)
+        if feed is None or response.status != OK:
+            return response.status, response.read(bytes_max + 1)
+        while piece := response.read(RECEIVE_BYTES):
+            feed(piece)
+        if response.length or (response.length is None and not response.chunked):
+            raise IncompleteRead(b"", response.length)  # which the library tells of a whole read
+        return response.status, b""
 
     def is_stale(self) -> bool:
         """Whether the other side has closed it: readable without a request means that."""

@@ -52,7 +52,7 @@ class Elected(Admin):
     """The Master that etcd names the leader of a cluster; all calls block."""
 
     def __init__(self, options: ConnectionOptions, clock: Clock) -> None:
-        super().__init__(options.admin, options.deadline_s, clock)
+        super().__init__(options.admin, options.deadline_s, clock, options.transfer_s)
         self._endpoints = tuple(options.master.removeprefix("etcd://").split(";"))
         self._cluster = options.cluster
         self._admin_port = options.admin_port
@@ -124,7 +124,7 @@ def admin_of(options: ConnectionOptions, clock: Clock) -> Admin:
     """The HTTP side of a connection: of the one Master, or of the one that is elected."""
     if options.master.startswith("etcd://"):
         return Elected(options, clock)
-    return Admin(options.admin, options.deadline_s, clock)
+    return Admin(options.admin, options.deadline_s, clock, options.transfer_s)
 
 
 def _encoded(text: str) -> str:

@@ -41,9 +41,9 @@ class Serving:
         self.standing.serves(health)
         return health
 
-    async def all_keys(self) -> list[str]:
-        """Every key of the cluster.  Raises TransientError."""
-        return await threaded(lambda: self.admin.all_keys(self.health_now()))
+    async def all_keys(self, *begins: str) -> list[str]:
+        """The keys of the cluster that begin so, without any all.  Raises TransientError."""
+        return await threaded(lambda: self.admin.all_keys(self.health_now(), begins or ("",)))
 
     async def segments(self) -> list[Segment]:
         """The memory segments.  Raises TransientError."""

@@ -13,6 +13,7 @@ done before the hosts had time to bring back whose the cluster is.
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from weightctl.adapters.mooncake.ownership.epoch import Epoch
     from weightctl.adapters.mooncake.ownership.small import SmallObjects
     from weightctl.adapters.mooncake.site import Site
+
+_log = logging.getLogger(__name__)
 
 OWNER_PREFIX = "weightctl-owner/"
 _CLAIM = re.compile(OWNER_PREFIX + r"([^,/\x00-\x1f\x7f]+)(?:/(\d{1,18}))?")
@@ -134,11 +137,19 @@ class Claim:
             epoch, refused_by = self._book.epoch, self._book.refused_by
             if refused_by and not self._adopts:
                 self._refuse(refused_by)
+            if self._held:  # whoever gives up waiting for the list does not ask at once again
+                self._pause_s = min(2 * self._pause_s, _AGAIN_S[1])
+                self._again_s = self._clock.monotonic_s() + self._pause_s
             try:
                 found, is_new = await self._ask()
-            except TransientError:
+            except TransientError as error:
                 self._watched_s = None
-                raise
+                if not self._held:
+                    raise
+                self._put_off(error)
+                return
+            self._again_s = 0.0
+            self._site.serving.standing.lists_owners()
             is_new = is_new and self._judged != epoch
             if is_new:
                 self._held = False
@@ -147,8 +158,14 @@ class Claim:
             if is_new:
                 self._judged, self._watched_s, self._pause_s = epoch, None, _AGAIN_S[0]
             self._again_s = self._clock.monotonic_s() + self._pause_s
-            self._pause_s = min(2 * self._pause_s, _AGAIN_S[1])
             self._held, self._adopts = True, False
+
+    def _put_off(self, error: TransientError) -> None:
+        """Stay the owner: the claim itself is asked for with every look, the others later again."""
+        self._again_s = self._clock.monotonic_s() + self._pause_s
+        why = f"who else claims it could not be listed, and is asked later: {error.why}"
+        self._site.serving.standing.lists_owners(why)
+        _log.warning("%s stays this store's: %s", self._site.name, why)
 
     def _watch(self, found: Mapping[str, Rank]) -> None:
         """Raise WatchedError while the hosts may still bring a claim back."""
@@ -215,7 +232,8 @@ class Claim:
 
         def ask() -> tuple[list[str], Mapping[str, Entry]]:
             health = admin.health()
-            keys = sorted(key for key in admin.all_keys(health) if _CLAIM.fullmatch(key))
+            listed = admin.all_keys(health, (OWNER_PREFIX,))
+            keys = sorted(key for key in listed if _CLAIM.fullmatch(key))
             asked = [*keys, *([marker] if marker else [])]
             return keys, admin.query(health, asked) if asked else {}
 

@@ -75,7 +75,7 @@ class Epoch:
         await to_thread.run_sync(self._site.book.set_epoch, token)
         self._site.serving.standing.begins_epoch()
         with suppress(ReconcileError):
-            keys = _markers(await self._site.serving.all_keys())
+            keys = await self._site.serving.all_keys(MARKER_PREFIX)
             await self._small.remove([key for key in keys if key != self.marker])
 
     def _shown_at(self, health: Health) -> str:
@@ -85,12 +85,8 @@ class Epoch:
         """
         if self._site.context.read_only and not self._shown:
             admin = self._site.serving.admin
-            keys = _markers(admin.all_keys(health))
+            keys = admin.all_keys(health, (MARKER_PREFIX,))
             entries: Mapping[str, Entry] = admin.query(health, keys) if keys else {}
             there = sorted(key for key in keys if in_memory(entries.get(key)))
             self._shown = there[-1].removeprefix(MARKER_PREFIX) if there else ""
         return self._shown
-
-
-def _markers(keys: list[str]) -> list[str]:
-    return [key for key in keys if key.startswith(MARKER_PREFIX)]

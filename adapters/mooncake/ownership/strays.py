@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
     from weightctl.adapters.mooncake.ownership.book import Row
 
+MANAGED_PREFIX = "weights/"
 _MANAGED = re.compile(
-    r"(?P<stem>weights/(?P<ns>[^/]+)/(?P<res>[^/]+)/(?P<rev>[^/]+)/(?P<gen>[1-9][0-9]{0,19}))"
+    rf"(?P<stem>{MANAGED_PREFIX}"
+    r"(?P<ns>[^/]+)/(?P<res>[^/]+)/(?P<rev>[^/]+)/(?P<gen>[1-9][0-9]{0,19}))"
     r"/(?:manifest|payload/.+)"
 )
 

@@ -52,15 +52,19 @@ class SimLine:
         *,
         body: str | bytes | None = None,
         headers: Mapping[str, str] | None = None,
+        feed: Callable[[bytes], None] | None = None,
+        within_s: float | None = None,
     ) -> tuple[int, bytes]:
         del method, headers
+        deadline_s = self._deadline_s if within_s is None else within_s
         process = here()
         raw = body.encode() if isinstance(body, str) else body or b""
         status, answer = wait(
-            lambda: process.moon.network.http(
-                process.act(), self._address, path, raw, self._deadline_s
-            )
+            lambda: process.moon.network.http(process.act(), self._address, path, raw, deadline_s)
         )
+        if feed is not None and status == 200:
+            feed(answer)
+            return status, b""
         return status, answer[: bytes_max + 1]
 
     def is_stale(self) -> bool:
