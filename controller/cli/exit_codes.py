@@ -83,7 +83,7 @@ _OF_REASON = {
 DETAILED = {
     0: "nothing to do",
     2: "there is something to do",
-    3: "blocked by a guard",
+    3: "blocked by a guard or a tier without an answer",
     ExitCode.LOST.value: "a member is lost",
 }
 """What `plan --detailed-exitcode` ends with instead."""

@@ -35,6 +35,7 @@ def test_explain_asks_the_tiers_what_an_operation_waits_for(cli: Cli) -> None:
     (cli.folder / "local_disk").rename(cli.folder / "away")
     held = reasons(cli)
     assert "local_disk" in held["TierUnknown"], held
+    cli.run("plan", "--detailed-exitcode", code=3)
 
 
 def test_explain_says_that_no_tier_has_room(cli: Cli) -> None:

@@ -11,7 +11,7 @@ from weightctl.controller.cli.exit_codes import ExitCode
 from weightctl.controller.cli.exit_codes import of as exit_code_of
 from weightctl.controller.config.places import expanded
 from weightctl.controller.core.identity import parse_identity
-from weightctl.controller.core.plan import GUARDS
+from weightctl.controller.core.plan import GUARDS, Reason
 
 if TYPE_CHECKING:
     import argparse
@@ -72,13 +72,13 @@ def plan(args: argparse.Namespace, console: Console) -> int:
 
 
 def _detailed(document: doc.Document) -> int:
-    """0: nothing to do; 2: something to do; 3: a guard holds it; LOST: a member is lost."""
+    """As `exit_codes.DETAILED` says; what is lost comes before what holds, and that before work."""
     row = cast("dict[str, Any]", document)
     plans = row.get("items", [row])
     if any(found["lostMembers"] for found in plans):
         return ExitCode.LOST
     reasons = {wait["reason"] for found in plans for wait in found["waits"]}
-    if reasons & {reason.value for reason in GUARDS}:
+    if reasons & {Reason.TIER_UNKNOWN.value, *(reason.value for reason in GUARDS)}:
         return 3
     return 2 if any(found["verdict"] != "converged" for found in plans) else 0
 
