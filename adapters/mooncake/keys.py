@@ -9,7 +9,11 @@ file.  Invariant: what could not be observed, or not be kept apart, is refused b
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 from urllib.parse import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 KEY_BYTES_MAX = 240
 """255, the longest file name, without what a host puts around the key."""
@@ -42,6 +46,11 @@ def problem_of_file(key: str, size_bytes: int) -> str:
     return problem
 
 
+def never_asked(keys: Sequence[str]) -> list[str]:
+    """Keys that cannot be asked for, and so were never put by weightctl: `problem_of` refuses."""
+    return [key for key in keys if "," in key]
+
+
 def query_of(keys: list[str]) -> str:
     """The value of the parameter `keys`, strictly encoded.
 
@@ -49,7 +58,8 @@ def query_of(keys: list[str]) -> str:
     """
     joined = ",".join(keys)
     if joined.count(",") >= len(keys):
-        return query_of([key for key in keys if "," not in key])
+        never = frozenset(never_asked(keys))
+        return query_of([key for key in keys if key not in never])
     if joined.isascii() and not joined.encode().translate(None, _PLAIN):
         return joined
     return ",".join([quote(key, safe="/") for key in keys])

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.lowlevel
 
+from weightctl.adapters.mooncake.keys import never_asked
+from weightctl.adapters.mooncake.master.replicas import NEVER_THERE
 from weightctl.adapters.mooncake.master.serving import threaded
 from weightctl.adapters.mooncake.ownership.claim import Claim, DisownedError, WatchedError
 from weightctl.adapters.mooncake.ownership.epoch import Epoch, ForgottenError
@@ -213,9 +215,12 @@ class Looking:
 
     def _ask(self, health: Health, keys: Sequence[str], start: int, take: Take) -> None:
         marker = self._epoch.marker_at(health)
-        entries = self._serving.admin.query(health, [marker, *self._claim.keys, *keys])
+        asked = [marker, *self._claim.keys, *keys]
+        entries = self._serving.admin.query(health, asked)
         self._epoch.check(entries.get(marker))
         self._claim.check(entries)
+        if len(entries) < len(asked):
+            entries = {**entries, **dict.fromkeys(never_asked(keys), NEVER_THERE)}
         take(start, keys, entries)
 
     def _epoch_of(self, before: Health, after: Health) -> str:

@@ -19,6 +19,7 @@ from weightctl.adapters.conformance.suite.material import (
     item_of,
     kinds,
     member_of,
+    members_of,
     source_of,
     states,
     store,
@@ -26,7 +27,7 @@ from weightctl.adapters.conformance.suite.material import (
 from weightctl.adapters.mooncake.tier import MooncakeTier
 from weightctl.controller.core.observation import Member, MemberState
 from weightctl.controller.errors import TransientError
-from weightctl.controller.ports import StoreItem
+from weightctl.controller.ports import DropItem, StoreItem
 
 MEMBER = member_of("k", b"content")
 ITEM = item_of(MEMBER, b"content")
@@ -138,6 +139,23 @@ async def test_what_is_not_answered_for_is_neither_there_nor_gone_nor_put(
         begun = master.calls.count("start")
         assert kinds(await tier.store([ITEM], fence())) == ["Busy"]
         assert master.calls.count("start") == begun
+
+
+async def test_what_has_a_key_that_cannot_be_asked_for_is_absent_and_need_not_be_dropped(
+    master: Odd, tmp_path: Path
+) -> None:
+    """As a payload that lives in another tier: its revision can be deleted."""
+    master.objects["k,x"] = Object("a stranger", bytearray(7), complete=True, memory={"e": 1})
+    member = member_of("k,x", b"content")
+    item = DropItem(member=member, instance_id="i", whole=True)
+    async with both_of(master, tmp_path) as tiers:
+        for tier in tiers:
+            assert await states(tier, member, MEMBER) == [MemberState.ABSENT] * 2
+            assert kinds(await tier.drop([item], fence())) == ["NoOp"]
+            assert kinds(await tier.store([item_of(member, b"content")], fence())) == ["Permanent"]
+        master.odd = frozenset("k")
+        assert await states(tiers[0], MEMBER, member) == [MemberState.UNKNOWN, MemberState.ABSENT]
+    assert "k,x" in master.objects
 
 
 async def test_a_drop_whose_result_was_not_seen_is_not_done(master: Odd, tmp_path: Path) -> None:

@@ -68,6 +68,10 @@ class Entry(Struct, frozen=True, gc=False):
     nof: list[InMemory] | None = field(name="nof_values", default=None)
 
 
+NEVER_THERE = Entry(ok=False, error="OBJECT_NOT_FOUND")
+"""Of a key that weightctl can never have put: no object of a member is there, whoever asks."""
+
+
 class _Told(Entry, frozen=True, gc=False, kw_only=True):
     """An entry as the Master sends it: with every list, null for none.
 
