@@ -74,8 +74,8 @@ class Storing:
 
     def written(self, members: Members) -> list[int]:
         """Indexes of the members that this tier is writing."""
-        keys = [key for group_id, key in self._writing if group_id == members.group_id]
-        return [members.keys.index(key) for key in keys if key in members.keys]
+        keys = {key for group_id, key in self._writing if group_id == members.group_id}
+        return [index for index, key in enumerate(members.keys) if key in keys] if keys else []
 
     def is_written(self, member: Member) -> bool:
         """Whether this tier is writing the member."""

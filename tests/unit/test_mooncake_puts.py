@@ -242,3 +242,25 @@ async def test_one_put_makes_both_replicas_for_two_tiers_that_store_at_once(
                 tasks.start_soon(bring, tier)
         assert set(outcomes) <= {"Done", "NoOp"}
         assert master.calls.count("start") == begun + 1
+
+
+class Once(list[str]):
+    """Keys that are gone through, and never searched."""
+
+    def index(self, *_: object) -> int:
+        raise AssertionError
+
+    def __contains__(self, _: object) -> bool:
+        raise AssertionError
+
+
+async def test_which_members_are_being_written_is_found_in_one_pass(
+    master: Odd, tmp_path: Path
+) -> None:
+    """There may be as many as 50,000 of them."""
+    async with memory(master, tmp_path) as tier:
+        members = members_of([member_of(key, b"content") for key in "abcd"])
+        members = replace(members, keys=Once(members.keys))
+        assert tier._storing.written(members) == []
+        tier._storing._writing |= {(members.group_id, key) for key in "dbx"} | {("other", "a")}
+        assert tier._storing.written(members) == [1, 3]
