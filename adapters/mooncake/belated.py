@@ -17,6 +17,7 @@ from anyio import to_thread
 from weightctl.adapters.mooncake.client.codes import Meaning, meaning_of, outcome_of_code
 from weightctl.adapters.mooncake.client.engine import Engine
 from weightctl.adapters.mooncake.master.replicas import LOCAL_DISK, in_memory
+from weightctl.adapters.mooncake.ownership.book import NOBODY
 from weightctl.adapters.shared.sources import opened_source
 from weightctl.controller.ports import Retry
 
@@ -53,7 +54,7 @@ class Belated:
         if len(self._in_vain) + len(self._tries) > _KEYS_MAX:
             self._in_vain.clear()
             self._tries.clear()
-        self._in_vain |= {key for key in left if _is_bare(entries.get(key))}
+        self._in_vain |= {key for key in left if self._is_bare(key, entries.get(key))}
 
     def ended(self, keys: Iterable[str]) -> None:
         """Those have their replica."""
@@ -70,7 +71,7 @@ class Belated:
             and self._tries.get(member.key, 0) < TRIES
             and fence.operation_id == 0
             and ours
-            and _is_bare(entry)
+            and self._is_bare(member.key, entry)
         )
 
     async def take_back(self, item: StoreItem, fence: Fence) -> Outcome | None:
@@ -86,7 +87,7 @@ class Belated:
             await source.read_into(0, memoryview(bytearray(1)))
         await to_thread.run_sync(connection.book.admit, fence)
         entries, _ = await connection.look.entries([key])
-        if not _is_bare(entries.get(key)) or connection.reading[key]:
+        if not self._is_bare(key, entries.get(key)) or connection.reading[key]:
             return Retry(detail="it is looked at again")
         self._in_vain.discard(key)
         async with connection.clients.owner() as worker:
@@ -108,12 +109,12 @@ class Belated:
             return "; it is not put anew any more: see whether its host's disk takes anything"
         return f"; {NEVER}: an import puts it anew, anything else has to be deleted and imported"
 
+    def _is_bare(self, key: str, entry: Entry | None) -> bool:
+        """Whether it is complete in memory, and no other kind of copy of it can be of its put."""
+        if entry is None or not entry.ok or not in_memory(entry) or entry.disk or entry.nof:
+            return False
+        row = self._connection.book.get(key)
+        return not entry.local_disk or (row is not None and row.keeper == NOBODY)
+
 
 NEVER = "what was put before its host had its disk is never offloaded"
-
-
-def _is_bare(entry: Entry | None) -> bool:
-    """Whether it is complete in memory and no other kind of copy of it is shown."""
-    if entry is None or not entry.ok or not in_memory(entry):
-        return False
-    return not (entry.disk or entry.local_disk or entry.nof)

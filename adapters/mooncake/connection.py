@@ -53,12 +53,16 @@ class Connection:
         self.serving = Serving(admin_of(options, context.clock), Standing(context.clock))
         self._site = Site(options=options, context=context, serving=self.serving, book=self.book)
         self.clients = Clients(self._site)
-        self.segments = Segments(self.serving, context.clock, options.segments, self._lot_at)
+        self.segments = Segments(
+            self.serving, context.clock, options.segments, self._lot_at, options.claim_s
+        )
         self.reads = Reads(context.clock, options.lease_ttl_s, options.verify_bytes_per_s)
         self.reading: Counter[str] = Counter()
         """Keys that are open for reading in this process."""
         self.putting: dict[str, anyio.Event] = {}
         """Keys that are being put in this process; set when that has ended."""
+        self.settled: dict[str, frozenset[str]] = {}
+        """By key that was put the clients that had settled before, until its keeper is noted."""
         self.sole: dict[str, str] = {}
         """By key the disk that was seen to hold the only copy, until it is known to be right."""
         self.disk: DiskFiles | None = None

@@ -69,6 +69,7 @@ async def bring(
     try:
         owner = await connection.clients.owner_name()
         row = row_of(member, token="", owner=owner)
+        connection.settled[member.key] = await connection.segments.settle()
         if connection.disk is not None:
             outcome = await put_with_file(connection, item, fence, limit, row=row, over=over)
         else:

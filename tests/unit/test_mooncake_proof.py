@@ -12,7 +12,7 @@ import pytest
 from weightctl.adapters.conformance.suite.material import member_of
 from weightctl.adapters.mooncake.master.admin import Segment
 from weightctl.adapters.mooncake.master.replicas import Entry, InMemory, OnLocalDisk
-from weightctl.adapters.mooncake.ownership.book import Row
+from weightctl.adapters.mooncake.ownership.book import NOBODY, Row
 from weightctl.adapters.mooncake.proof.cold import doubts, learn, note_sole, sole_copy, was_read
 
 MEMBER = member_of("k", b"content")
@@ -54,6 +54,7 @@ class Known:
     book: Rows = field(default_factory=Rows)
     sole: dict[str, str] = field(default_factory=dict)
     disk: None = None
+    settled: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.options = SimpleNamespace(deadline_s=60.0)
@@ -180,6 +181,19 @@ async def test_whose_disk_keeps_an_object_is_noted_when_a_look_tells_it(
     entry = Entry(ok=True, memory=in_memory_at(*look.memory), local_disk=copies)
     await learn(known, [MEMBER], {"k": entry}, just_put=look.just_put)
     assert (known.book["k"].keeper, known.book["k"].keeper_host) == noted
+
+
+async def test_a_file_that_a_host_tells_of_which_had_just_come_is_never_taken_for_what_was_put(
+    known: Any,
+) -> None:
+    known.knows(FRESH)
+    known.settled = {"k": frozenset("B")}
+    memory = in_memory_at("A")
+    await learn(known, [MEMBER], {"k": Entry(ok=True, memory=memory)}, just_put=True)
+    assert known.book["k"].keeper == NOBODY
+    entry = Entry(ok=True, memory=memory, local_disk=known.copies(("A", UP)))
+    assert "may be an older file" in (await doubts(known, [MEMBER], {"k": entry}))["k"]
+    assert known.book["k"].keeper == NOBODY
 
 
 async def test_a_dry_run_notes_nothing(known: Any) -> None:

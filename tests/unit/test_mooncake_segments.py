@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
+import anyio
 import pytest
 
-from tests.support.virtual_time import VirtualClock
+from tests.support.virtual_time import VirtualClock, settle
 from weightctl.adapters.mooncake.master.admin import Segment
 from weightctl.adapters.mooncake.master.replicas import LOCAL_DISK, MEMORY, Entry, InMemory
 from weightctl.adapters.mooncake.master.replicas import OnLocalDisk as OnDisk
@@ -26,6 +27,7 @@ class Listed:
 
     def __init__(self) -> None:
         self.times = 0
+        self.status = STATUS
 
     async def segments(self) -> list[Segment]:
         self.times += 1
@@ -39,7 +41,7 @@ class Listed:
                 used_bytes=0,
                 capacity_bytes=1,
             )
-            for name, status in STATUS.items()
+            for name, status in self.status.items()
         ]
 
 
@@ -104,3 +106,40 @@ async def test_what_passes_is_asked_again_after_a_moment_only() -> None:
         clock.jump(seconds)
         await segments.look_for_passing()
         assert listed.times == times
+
+
+async def test_a_host_that_has_just_come_is_passed_over_until_it_has_told_of_its_files() -> None:
+    clock, listed = VirtualClock(), Listed()
+    serving: Any = listed
+    segments = Segments(serving, clock, (), lambda: None, settling_s=10.0)
+    await segments.listed()
+    assert segments.next() == ""
+    assert "up" in segments.settled(), "who was there before this process has settled"
+    more = {**STATUS, "late": "OK"}
+    listed.status = more
+    await segments.listed()
+    assert {segments.next() for _ in range(6)} == {"name of up", "name of lot"}
+    assert "late" not in segments.settled()
+    clock.jump(10.0)
+    assert segments.next() == ""
+    assert "late" in segments.settled()
+    listed.status = STATUS
+    await segments.listed()
+    listed.status = more
+    await segments.listed()
+    assert "late" not in segments.settled(), "it was away in between"
+
+
+async def test_where_every_host_has_just_come_the_first_is_waited_for() -> None:
+    clock, listed = VirtualClock(), Listed()
+    serving: Any = listed
+    segments = Segments(serving, clock, (), lambda: None, settling_s=10.0)
+    listed.status = {}
+    await segments.listed()
+    listed.status = {"late": "OK"}
+    await segments.listed()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(segments.settle)
+        await settle()
+        await clock.advance(10.0)
+    assert segments.settled() == {"late"}

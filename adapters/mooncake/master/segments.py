@@ -13,7 +13,7 @@ from weightctl.adapters.mooncake.master.replicas import MEMORY, in_memory, state
 from weightctl.controller.core.observation import MemberState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from weightctl.adapters.mooncake.master.admin import Segment
     from weightctl.adapters.mooncake.master.replicas import Entry, ReplicaKind
@@ -29,7 +29,8 @@ class Segments:
     """The segments, as they were listed last.
 
     preferred: names of those that new objects are put on, none for any; lot_at: the endpoint of our
-    lot, empty while it is not known yet, None when there is no lot.
+    lot, empty while it is not known yet, None when there is no lot; settling_s: how long a host
+    that has come may still tell of old files on its disk.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class Segments:
         clock: Clock,
         preferred: tuple[str, ...],
         lot_at: Callable[[], str | None],
+        settling_s: float = 0.0,
     ) -> None:
         self._serving = serving
         self._clock = clock
@@ -46,6 +48,9 @@ class Segments:
         self._passing: frozenset[str] = frozenset()
         self._until_s = 0.0
         self._hosts: list[Segment] = []
+        self._settling_s = settling_s
+        self._settled_s: dict[str, float] | None = None
+        """By client from when on it counts as settled; None before the first list."""
         self._turn = 0
 
     async def listed(self) -> list[Segment]:
@@ -54,8 +59,32 @@ class Segments:
         self._passing = frozenset(one.endpoint for one in found if one.status in _PASSING)
         ours = self._lot_at() or ""
         self._hosts = [one for one in found if one.status == "OK" and one.endpoint != ours]
-        self._until_s = self._clock.monotonic_s() + _PASSING_S
+        now_s = self._clock.monotonic_s()
+        self._until_s = now_s + _PASSING_S
+        self._note(found, now_s)
         return found
+
+    def _note(self, found: Iterable[Segment], now_s: float) -> None:
+        """Who was not listed before has just come, unless nobody was."""
+        before = self._settled_s
+        then_s = now_s + self._settling_s if before is not None else now_s
+        self._settled_s = {
+            one.client_id: (before or {}).get(one.client_id, then_s) for one in found
+        }
+
+    async def settle(self) -> frozenset[str]:
+        """The clients that have settled; waits for the first.  Raises TransientError."""
+        await self.look_for_passing()
+        if self._settled_s and not self.settled():
+            left_s = min(self._settled_s.values()) - self._clock.monotonic_s()
+            await self._clock.sleep(max(left_s, 0.0))
+            await self.listed()
+        return self.settled()
+
+    def settled(self) -> frozenset[str]:
+        """The clients, as last listed, that have told of their files long ago."""
+        now_s = self._clock.monotonic_s()
+        return frozenset(one for one, then_s in (self._settled_s or {}).items() if then_s <= now_s)
 
     async def hosts(self) -> list[Segment]:
         """Those that take new objects, without the lot; asked now.  Raises TransientError."""
@@ -69,8 +98,11 @@ class Segments:
 
     def next(self) -> str:
         """The segment that the next object is put on; empty for any."""
-        hosts = [one.name for one in self._hosts] if self._lot_at() is not None else ()
-        names = self._preferred or hosts
+        settled = self.settled()
+        late = {one.name for one in self._hosts if one.client_id not in settled}
+        hosts = [one.name for one in self._hosts] if late or self._lot_at() is not None else ()
+        wanted = self._preferred or hosts
+        names = [name for name in wanted if name not in late] or wanted
         if not names:
             return ""
         self._turn += 1

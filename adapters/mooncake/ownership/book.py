@@ -58,6 +58,11 @@ ON CONFLICT (key) DO UPDATE SET group_id = excluded.group_id, size_bytes = exclu
 """  # noqa: S608 - of our own names
 
 
+NOBODY = "?"
+"""Keeper of what was put onto a host that had just come: a copy that it tells of later may be an
+older file."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """One managed object.

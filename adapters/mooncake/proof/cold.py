@@ -17,6 +17,7 @@ import anyio
 from anyio import to_thread
 
 from weightctl.adapters.mooncake.master.replicas import LOCAL_DISK, NOF, in_memory, state_of
+from weightctl.adapters.mooncake.ownership.book import NOBODY
 from weightctl.controller.core.observation import MemberState
 
 if TYPE_CHECKING:
@@ -97,6 +98,9 @@ async def learn(
         if row is None or not row.says(member.sha256) or entry is None:
             continue
         known = _told(row, entry, hosts, just_put=just_put and bool(row.owner))
+        settled = connection.settled.pop(member.key, None) if just_put else None
+        if settled is not None and not row.keeper and known.keeper not in settled:
+            known = replace(known, keeper=NOBODY, keeper_host="")
         if known != row:
             news.append(known)
     if news and not connection.context.read_only:
@@ -125,7 +129,7 @@ async def was_read(connection: Connection, member: Member, before: Entry, after:
     place = connection.sole.pop(member.key, "")
     places = {copy.place for copy in after.local_disk or ()}
     row = connection.book.get(member.key)
-    if before.memory and row is not None and row.keeper:
+    if before.memory and row is not None and row.keeper not in ("", NOBODY):
         return  # it may have come from there, whose copy is not listed any more
     if row is None or row.sha256 != member.sha256 or places != {place} or row.keeper == place:
         return
