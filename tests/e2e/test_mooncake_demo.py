@@ -1,11 +1,10 @@
-"""`make demo-mooncake` with a small model: each step is confirmed by a real Master."""
+"""`make demo-mooncake`, with the real model: each step is confirmed by a real Master."""
 
 import re
 import subprocess
 import sys
-from pathlib import Path
 
-from tests.support.models import random_tensors, write_model
+from tests.support.models import real_model
 from tests.support.mooncake.lab import needs_wheel
 
 pytestmark = needs_wheel
@@ -20,14 +19,12 @@ STEPS = {
     "delete": "delete demo/model/main@1 --dry-run",
 }
 """The steps in their order, and the plan that each begins with."""
-AFTER = {"evict": (2, 0, 2), "delete": (0, 0, 0)}
-"""Objects, in memory, on disks; (2, 2, 2) after every other step."""
+AFTER = {"evict": (3, 0, 3), "delete": (0, 0, 0)}
+"""Objects, in memory, on disks; (3, 3, 3) after every other step."""
 
 
-def test_the_demo_shows_the_whole_life_of_a_model_and_the_plan_before_each_step(
-    tmp_path: Path,
-) -> None:
-    model = write_model(tmp_path / "model.safetensors", random_tensors(rows=512))
+def test_the_demo_shows_the_whole_life_of_a_model_and_the_plan_before_each_step() -> None:
+    model = real_model()
     done = subprocess.run(
         [sys.executable, "-m", "weightctl.adapters.mooncake.lab.demo", str(model)],
         capture_output=True,
@@ -44,5 +41,5 @@ def test_the_demo_shows_the_whole_life_of_a_model_and_the_plan_before_each_step(
         assert first == f"$ weightctl {plan.format(model)}"
         assert "the Master says: nothing has changed, and no lease was taken" in step
         counts = re.findall(r"the Master says: (\d+) objects, (\d+) in memory, (\d+) on", step)
-        assert tuple(map(int, counts[-1])) == AFTER.get(name, (2, 2, 2)), step
+        assert tuple(map(int, counts[-1])) == AFTER.get(name, (3, 3, 3)), step
     assert told.rstrip().endswith("every step was confirmed by the Master")

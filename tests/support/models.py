@@ -1,10 +1,13 @@
-"""Small safetensors models for tests, written with the project's own encoder."""
+"""Models for tests: small ones, written with the project's own encoder, and the demos' real one."""
 
 import random
 from collections.abc import Mapping
 from math import prod
 from pathlib import Path
 
+from tests.support.mounts import cannot
+from weightctl.controller.cli.demo.model import find_model
+from weightctl.controller.errors import SourceError
 from weightctl.controller.weightstore.safetensors import ITEM_BYTES, TensorEntry, encode_header
 
 Tensors = Mapping[str, tuple[str, tuple[int, ...], bytes]]
@@ -39,3 +42,11 @@ def write_model(path: Path, tensors: Tensors, metadata: Mapping[str, str] | None
     header = encode_header(entries, {"format": "pt"} if metadata is None else metadata)
     path.write_bytes(header + b"".join(content for _, _, content in tensors.values()))
     return path
+
+
+def real_model() -> Path:
+    """The demos' model; where its package is not installed the test is skipped, in CI it fails."""
+    try:
+        return find_model(None)
+    except SourceError as error:
+        cannot(str(error))
