@@ -77,6 +77,10 @@ class StateDirectoryError(WeightctlError):
     reason: ClassVar[str] = "StateDirectory"
 
 
+class StateDirectoryMovedError(StateDirectoryError):
+    """A writer started while the state directory was being read: what was read is of no moment."""
+
+
 class StateDirectoryHeldError(StateDirectoryError):
     """Another live process holds the state directory; `pid` is that process."""
 

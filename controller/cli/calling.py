@@ -80,8 +80,9 @@ def survey(
     if connection is None:
         from weightctl.controller import wiring
         from weightctl.controller.cli.watching import run_watched
+        from weightctl.controller.store.reading import unmoved
 
-        return run_watched(lambda: wiring.survey(config, verb, params), config)
+        return unmoved(lambda: run_watched(lambda: wiring.survey(config, verb, params), config))
     with console.progress() as progress:
         return client.request(connection, verb, params, _emitter(console, progress))
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import sqlite3
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from weightctl.controller.core.identity import DEFAULT_TENANT
-from weightctl.controller.errors import StateDirectoryError
+from weightctl.controller.errors import StateDirectoryError, StateDirectoryMovedError
 from weightctl.controller.store import watermark
 from weightctl.controller.store.damage import by_group, read_damage
 from weightctl.controller.store.database import (
@@ -27,7 +27,7 @@ from weightctl.controller.store.rows import all_groups, read_members
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from weightctl.controller.core.damage import DamagedReplica
     from weightctl.controller.core.identity import Identity
@@ -35,6 +35,11 @@ if TYPE_CHECKING:
     from weightctl.controller.core.state import WeightState
     from weightctl.controller.store.damage import Damage
     from weightctl.controller.store.evidence import EvidenceRow
+
+T = TypeVar("T")
+
+_TRIES = 10
+"""One is enough beside a writer that stays; each that comes and goes in between costs one."""
 
 
 class StoredState:
@@ -108,12 +113,33 @@ def open_reader(folder: Path) -> Iterator[tuple[sqlite3.Connection, Path]]:
     connection = _connected(path, immutable=still is not None)
     try:
         yield connection, path
-    except sqlite3.Error as error:
+        _require_still(path, still)
+    except (sqlite3.Error, StateDirectoryError) as error:
+        _require_still(path, still)
+        if isinstance(error, StateDirectoryError):
+            raise
         raise _unreadable(path, error) from error
     finally:
         connection.close()
+
+
+def unmoved(ask: Callable[[], T]) -> T:
+    """What `ask` answers from a state directory that no writer began to change meanwhile.
+
+    Asked again where one did: beside a writer reading is another one, which it cannot disturb.
+    Raises what `ask` raises.
+    """
+    for _ in range(_TRIES):
+        try:
+            return ask()
+        except StateDirectoryMovedError:
+            continue
+    return ask()
+
+
+def _require_still(path: Path, still: tuple[int, int, int] | None) -> None:
     if still is not None and still != _stillness(path):
-        raise StateDirectoryError(
+        raise StateDirectoryMovedError(
             f"{path} cannot be read now",
             "StateDirectory: a writer started while it was being read",
             "try again",

@@ -52,6 +52,9 @@ def test_a_second_store_is_refused_and_the_only_copy_of_the_first_one_stays(
     assert "`adopt = true`" in refused
     assert not any(path.is_file() for path in (two.folder / "memory").rglob("*~*"))
     one.json("evict", IDENTITY, "--wait")
+    two.run("get", IDENTITY, code=ExitCode.NOT_FOUND)
+    one.run("snapshot", "save", str(one.folder / "saved.json"))
+    two.run("snapshot", "restore", str(one.folder / "saved.json"), "--yes")
     two.times_out("delete", IDENTITY, "--yes", told="belongs to another store")
     doctor = two.json("doctor", code=ExitCode.ERROR)["checks"]
     (check,) = (check for check in doctor if check["name"] == f"tier {kind}")

@@ -155,7 +155,7 @@ async def test_a_load_that_finds_the_only_copy_damaged_makes_it_degraded_for_goo
     for _ in range(2):
         async with real(tmp_path, clock) as r:
             assert await r.loop.summary(IDENTITY) == LOST
-            assert await r.verdict() == f"converged: [] {Availability.DEGRADED!r}"
+            assert await r.verdict() == f"lost: [] {Availability.DEGRADED!r}"
             await r.loop.converge(IDENTITY)
             assert await r.loop.summary(IDENTITY) == LOST
             assert r.damage() == (row,)
@@ -280,5 +280,5 @@ def test_the_commands_know_it_without_a_running_controller(tmp_path: Path) -> No
     with cli.running():
         cli.wait(lambda: cli.json("get", NAMED)["availability"] == "DEGRADED", cli.log)
     assert cli.json("get", NAMED)["availability"] == "DEGRADED"
-    assert cli.json("plan", NAMED)["verdict"] == "converged"
+    assert cli.json("plan", NAMED)["verdict"] == "lost"
     assert "DAMAGED IN" in cli.run("describe", NAMED).out

@@ -26,7 +26,7 @@ from weightctl.controller.runtime.interrupts import is_ctrl_c
 from weightctl.controller.store.database import DATABASE_NAME
 from weightctl.controller.store.evidence import read_epochs
 from weightctl.controller.store.oplog import verify_log
-from weightctl.controller.store.reading import open_reader
+from weightctl.controller.store.reading import open_reader, unmoved
 from weightctl.controller.wiring import ambiguity_of, metric_exporter, owner_of, plugin_points
 
 if TYPE_CHECKING:
@@ -146,17 +146,21 @@ def _state_dir(config: Config) -> Check:
 def _oplog(config: Config) -> Check:
     if not (Path(config.state_dir) / DATABASE_NAME).exists():
         return _ok("op-log", "none yet")
-    report = verify_log(config.state_dir)
+    report = unmoved(lambda: verify_log(config.state_dir))
     if report.ok:
         return _ok("op-log", f"{report.entries} entries up to {report.last_sequence}, all good")
     return _bad("op-log", report.problem, "keep a copy, then restore a snapshot elsewhere")
 
 
+def _epochs(folder: Path) -> dict[str, str]:
+    with open_reader(folder) as (connection, _):
+        return read_epochs(connection)
+
+
 def _former_tiers(config: Config) -> Check:
     if not (Path(config.state_dir) / DATABASE_NAME).exists():
         return _ok("former tiers", "none")
-    with open_reader(Path(config.state_dir)) as (connection, _):
-        used = read_epochs(connection)
+    used = unmoved(lambda: _epochs(Path(config.state_dir)))
     here = {tier.name for tier in config.tiers} | set(config.policy().retired_tiers)
     former = ", ".join(sorted(used.keys() - here))
     if not former:

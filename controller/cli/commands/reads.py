@@ -6,7 +6,6 @@ tiers: `explain` and `describe --tensors`.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,22 +15,32 @@ from weightctl.controller.cli.exit_codes import ExitCode
 from weightctl.controller.cli.settings import load_config
 from weightctl.controller.clock import SystemClock
 from weightctl.controller.core.identity import parse_identity
-from weightctl.controller.store.reading import read_state
+from weightctl.controller.store.reading import read_state, unmoved
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Callable
 
+    from weightctl.controller.api import documents as doc
     from weightctl.controller.cli.output import Console
     from weightctl.controller.store.reading import StoredState
 
 
-@contextmanager
-def _stored(args: argparse.Namespace, console: Console) -> Iterator[StoredState]:
-    with read_state(load_config(args).state_dir) as stored:
-        if stored.problem:
-            console.note(f"warning: shown is the state before the damage\n{stored.problem}")
-        yield stored
+def _show(
+    args: argparse.Namespace, console: Console, look: Callable[[StoredState], doc.Document]
+) -> int:
+    """Show what `look` finds in the recorded state."""
+    config = load_config(args)
+
+    def read() -> tuple[str, doc.Document]:
+        with read_state(config.state_dir) as stored:
+            return stored.problem, look(stored)
+
+    problem, document = unmoved(read)
+    if problem:
+        console.note(f"warning: shown is the state before the damage\n{problem}")
+    console.document(document)
+    return ExitCode.OK
 
 
 def _now_ms() -> int:
@@ -41,20 +50,19 @@ def _now_ms() -> int:
 def get(args: argparse.Namespace, console: Console) -> int:
     """Show one record."""
     identity = parse_identity(args.identity)
-    with _stored(args, console) as stored:
-        console.document(reads.get(stored.state, identity, _now_ms()))
-    return ExitCode.OK
+    return _show(args, console, lambda stored: reads.get(stored.state, identity, _now_ms()))
 
 
 def list_(args: argparse.Namespace, console: Console) -> int:
     """List one resource, or everything."""
-    with _stored(args, console) as stored:
-        page = {"page_token": args.page_token, "limit": args.limit, "now_ms": _now_ms()}
+    page = {"page_token": args.page_token, "limit": args.limit, "now_ms": _now_ms()}
+
+    def look(stored: StoredState) -> doc.Document:
         if args.resource is None:
-            console.document(reads.list_all(stored.state, **page))
-        else:
-            console.document(reads.list_one(stored.state, args.resource, **page))
-    return ExitCode.OK
+            return reads.list_all(stored.state, **page)
+        return reads.list_one(stored.state, args.resource, **page)
+
+    return _show(args, console, look)
 
 
 def describe(args: argparse.Namespace, console: Console) -> int:
@@ -63,10 +71,11 @@ def describe(args: argparse.Namespace, console: Console) -> int:
     if args.tensors:
         console.document(survey(args, console, "tensors", {"identity": str(identity)}))
         return ExitCode.OK
-    with _stored(args, console) as stored:
-        document = reads.describe(stored, identity, limit=args.limit, now_ms=_now_ms())
-        console.document(document)
-    return ExitCode.OK
+    return _show(
+        args,
+        console,
+        lambda stored: reads.describe(stored, identity, limit=args.limit, now_ms=_now_ms()),
+    )
 
 
 def explain(args: argparse.Namespace, console: Console) -> int:
@@ -79,17 +88,15 @@ def explain(args: argparse.Namespace, console: Console) -> int:
 def leases(args: argparse.Namespace, console: Console) -> int:
     """List leases."""
     identity = None if args.identity is None else parse_identity(args.identity)
-    with _stored(args, console) as stored:
-        console.document(reads.leases(stored.state, identity, _now_ms()))
-    return ExitCode.OK
+    return _show(args, console, lambda stored: reads.leases(stored.state, identity, _now_ms()))
 
 
 def oplog_show(args: argparse.Namespace, console: Console) -> int:
     """Print entries of the op-log."""
     from weightctl.controller.store.oplog import read_log
 
-    log = read_log(load_config(args).state_dir, args.start)
-    console.document(reads.oplog_page(log, args.limit))
+    folder = load_config(args).state_dir
+    console.document(unmoved(lambda: reads.oplog_page(read_log(folder, args.start), args.limit)))
     return ExitCode.OK
 
 
@@ -97,7 +104,8 @@ def oplog_verify(args: argparse.Namespace, console: Console) -> int:
     """Read and replay the whole op-log; INTEGRITY when it is damaged."""
     from weightctl.controller.store.oplog import verify_log
 
-    report = verify_log(load_config(args).state_dir)
+    folder = load_config(args).state_dir
+    report = unmoved(lambda: verify_log(folder))
     console.document(reads.oplog_report(report))
     return ExitCode.OK if report.ok else ExitCode.INTEGRITY
 

@@ -23,7 +23,7 @@ from weightctl.controller.clock import SystemClock
 from weightctl.controller.config.loading import load
 from weightctl.controller.config.places import memory_path
 from weightctl.controller.errors import WeightctlError
-from weightctl.controller.store.reading import read_state
+from weightctl.controller.store.reading import read_state, unmoved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -180,14 +180,18 @@ class Sandbox:
         from weightctl.controller import wiring
 
         config = load(environ={}, file=str(self.config))
-        survey = run_watched(lambda: wiring.survey(config, verb, params), config)
+        survey = unmoved(lambda: run_watched(lambda: wiring.survey(config, verb, params), config))
         return cast("doc.Plan", survey)
 
     def records(self, identity: Identity) -> tuple[RevisionMetadata, ResidencyOperation | None]:
         """The revision as it is on disk, read beside the child.  Raises KeyError."""
-        with read_state(self.state_dir) as stored:
-            record = stored.state.metadata[identity]
-            return record, stored.state.current_operation(record)
+
+        def read() -> tuple[RevisionMetadata, ResidencyOperation | None]:
+            with read_state(self.state_dir) as stored:
+                record = stored.state.metadata[identity]
+                return record, stored.state.current_operation(record)
+
+        return unmoved(read)
 
     def wait(self, done: Callable[[], bool], what: str, deadline_s: float) -> None:
         """Look until `done`.  Raises DemoError at the deadline."""

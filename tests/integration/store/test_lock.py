@@ -22,6 +22,7 @@ from weightctl.controller.errors import (
     FencedError,
     StateDirectoryError,
     StateDirectoryHeldError,
+    StateDirectoryMovedError,
     WeightError,
 )
 from weightctl.controller.store.database import (
@@ -31,7 +32,7 @@ from weightctl.controller.store.database import (
     write_header,
 )
 from weightctl.controller.store.lock import LOCK_NAME, DirectoryLock
-from weightctl.controller.store.reading import read_state
+from weightctl.controller.store.reading import open_reader, read_state, unmoved
 
 ROOT = Path(__file__).resolve().parents[3]
 HOLD = """
@@ -143,6 +144,29 @@ def test_reading_needs_no_lock(tmp_path: Path) -> None:
     asyncio.run(fill())
     with holder(tmp_path), read_state(tmp_path) as stored:
         assert ID in stored.state.metadata
+
+
+def test_what_a_writer_begins_to_change_while_it_is_read_is_read_again(tmp_path: Path) -> None:
+    asked = []
+
+    async def fill() -> None:
+        async with opened(tmp_path) as store:
+            await begin(store, ID)
+
+    asyncio.run(fill())
+
+    def term() -> int:
+        with open_reader(tmp_path) as (connection, path):
+            asked.append(path)
+            if len(asked) == 1:
+                open_elsewhere(tmp_path)
+            return read_header(connection, path).term
+
+    assert unmoved(term) == 2
+    assert len(asked) == 2
+    asked.clear()
+    with pytest.raises(StateDirectoryMovedError, match="try again"):
+        term()
 
 
 def test_directory_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
