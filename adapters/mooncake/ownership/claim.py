@@ -137,7 +137,9 @@ class Claim:
             epoch, refused_by = self._book.epoch, self._book.refused_by
             if refused_by and not self._adopts:
                 self._refuse(refused_by)
-            if self._held:  # whoever gives up waiting for the list does not ask at once again
+            if self._held:
+                await self._site.serving.health()  # a Master that is away is no list that is late
+                # Whoever gives up waiting for the list does not ask at once again.
                 self._pause_s = min(2 * self._pause_s, _AGAIN_S[1])
                 self._again_s = self._clock.monotonic_s() + self._pause_s
             try:
