@@ -137,13 +137,13 @@ class Imitation:
             self.objects = {key: one for key, one in self.objects.items() if not one.complete}
 
     def restart(self) -> None:
-        """A Master that was restarted: memory is forgotten, the hosts report their disks again."""
+        """A Master that was restarted: memory and leases are forgotten, disks reported again."""
         with self._lock:
             self._tick()
             kept = {key: one for key, one in self.objects.items() if one.disk}
             for one in kept.values():
                 one.memory.clear()
-                one.owner = "the host"
+                one.owner, one.lease_until = "the host", 0.0
             self.objects = kept
 
     def get(self, path: str) -> str:
