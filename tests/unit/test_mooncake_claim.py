@@ -360,8 +360,8 @@ async def test_whoever_asks_once_for_the_room_waits_until_it_is_seen_whose_the_c
 
 
 def brought_back(one: Object) -> Object:
-    """As a host reports it after a restart on its folder."""
-    return replace(one, owner="the host", memory={}, disk="host0", complete=True)
+    """As a host reports it after a restart on its folder: no lease of the Master's is left."""
+    return replace(one, owner="the host", memory={}, disk="host0", complete=True, lease_until=0.0)
 
 
 def owners(imitated: FakeMooncake) -> list[str]:
