@@ -12,7 +12,7 @@ from anyio import to_thread
 
 from tests.support.mooncake.fake import LEASE_TTL_S, FakeMooncake, Object
 from tests.support.mooncake.harness import PATIENCE_S
-from tests.support.mooncake.tiers import both_of, tier_of
+from tests.support.mooncake.tiers import both_of, impatient, offloaded
 from weightctl.adapters.conformance.suite.material import (
     drop_item,
     fence,
@@ -22,10 +22,9 @@ from weightctl.adapters.conformance.suite.material import (
     members_of,
     source_of,
     states,
-    store,
 )
 from weightctl.adapters.mooncake.tier import MooncakeTier
-from weightctl.controller.core.observation import Member, MemberState
+from weightctl.controller.core.observation import MemberState
 from weightctl.controller.errors import TransientError
 from weightctl.controller.ports import DropItem, StoreItem
 
@@ -72,22 +71,10 @@ def master() -> Iterator[Odd]:
     made.close()
 
 
-def memory(master: Odd, folder: Path) -> MooncakeTier:
-    return tier_of(master, folder, lease_ttl_s=LEASE_TTL_S, patience_s=0.001)
-
-
-async def put(tier: MooncakeTier, master: Odd) -> Member:
-    """With a cold copy, and no lease."""
-    (member,) = await store(tier, {"k": b"content"})
-    await to_thread.run_sync(master.settle)
-    master.objects["k"].lease_until = 0.0
-    return member
-
-
 async def test_a_row_is_in_the_book_before_there_is_anything_that_it_describes(
     master: Odd, tmp_path: Path
 ) -> None:
-    async with memory(master, tmp_path) as tier:
+    async with impatient(master, tmp_path) as tier:
         seen: list[bool] = []
 
         async def look() -> None:
@@ -102,7 +89,7 @@ async def test_a_row_is_in_the_book_before_there_is_anything_that_it_describes(
 async def test_a_put_that_came_to_nothing_leaves_nothing_that_vouches_for_anothers_object(
     master: Odd, tmp_path: Path
 ) -> None:
-    async with memory(master, tmp_path) as tier:
+    async with impatient(master, tmp_path) as tier:
         assert kinds(await tier.store([item_of(MEMBER, b"chaotic")], fence())) == ["Corrupt"]
         assert tier._connection.book.get("k") is None
         master.objects["k"] = Object(
@@ -114,8 +101,8 @@ async def test_a_put_that_came_to_nothing_leaves_nothing_that_vouches_for_anothe
 async def test_what_another_client_has_begun_is_busy_and_neither_there_nor_gone(
     master: Odd, tmp_path: Path
 ) -> None:
-    async with memory(master, tmp_path) as tier:
-        item = await drop_item(tier, await put(tier, master))
+    async with impatient(master, tmp_path) as tier:
+        item = await drop_item(tier, await offloaded(tier, master))
         master.begun_by_another("k")
         assert await states(tier, MEMBER) == [MemberState.PARTIAL]
         for whole in (False, True):
@@ -129,8 +116,8 @@ async def test_what_another_client_has_begun_is_busy_and_neither_there_nor_gone(
 async def test_what_is_not_answered_for_is_neither_there_nor_gone_nor_put(
     master: Odd, tmp_path: Path
 ) -> None:
-    async with memory(master, tmp_path) as tier:
-        item = await drop_item(tier, await put(tier, master))
+    async with impatient(master, tmp_path) as tier:
+        item = await drop_item(tier, await offloaded(tier, master))
         master.odd = frozenset("k")
         assert await states(tier, MEMBER) == [MemberState.UNKNOWN]
         with pytest.raises(TransientError, match="did not answer for k"):
@@ -159,8 +146,8 @@ async def test_what_has_a_key_that_cannot_be_asked_for_is_absent_and_need_not_be
 
 
 async def test_a_drop_whose_result_was_not_seen_is_not_done(master: Odd, tmp_path: Path) -> None:
-    async with memory(master, tmp_path) as tier:
-        item = await drop_item(tier, await put(tier, master))
+    async with impatient(master, tmp_path) as tier:
+        item = await drop_item(tier, await offloaded(tier, master))
         master.odd_when_cleared = True
         assert kinds(await tier.drop([item], fence())) == ["Busy"]
         assert not master.objects["k"].memory, "it was done all the same"
@@ -169,8 +156,8 @@ async def test_a_drop_whose_result_was_not_seen_is_not_done(master: Odd, tmp_pat
 
 
 async def test_what_this_store_knows_nothing_of_is_not_dropped(master: Odd, tmp_path: Path) -> None:
-    async with memory(master, tmp_path) as tier:
-        member = await put(tier, master)
+    async with impatient(master, tmp_path) as tier:
+        member = await offloaded(tier, master)
         await to_thread.run_sync(tier._connection.book.forget, ["k"])
         item = await drop_item(tier, member)
         assert kinds(await tier.drop([item], fence())) == ["Retry"]
@@ -178,8 +165,8 @@ async def test_what_this_store_knows_nothing_of_is_not_dropped(master: Odd, tmp_
 
 
 async def test_an_object_whose_removal_waits_stays_known(master: Odd, tmp_path: Path) -> None:
-    async with memory(master, tmp_path) as tier:
-        item = replace(await drop_item(tier, await put(tier, master)), whole=True)
+    async with impatient(master, tmp_path) as tier:
+        item = replace(await drop_item(tier, await offloaded(tier, master)), whole=True)
         master.objects["k"].lease_until = math.inf
         read = master.calls.count("read")
         for asked in (item, replace(item, whole=False)):
@@ -194,8 +181,8 @@ async def test_an_object_whose_removal_waits_stays_known(master: Odd, tmp_path: 
 async def test_what_was_dropped_is_not_read_back_and_is_another_copy_when_it_is_there_again(
     master: Odd, tmp_path: Path
 ) -> None:
-    async with memory(master, tmp_path) as tier:
-        item = await drop_item(tier, await put(tier, master))
+    async with impatient(master, tmp_path) as tier:
+        item = await drop_item(tier, await offloaded(tier, master))
         before = dict(master.objects["k"].memory)
         assert kinds(await tier.drop([item], fence())) == ["Done"]
         master.objects["k"].memory = before
@@ -258,7 +245,7 @@ async def test_which_members_are_being_written_is_found_in_one_pass(
     master: Odd, tmp_path: Path
 ) -> None:
     """There may be as many as 50,000 of them."""
-    async with memory(master, tmp_path) as tier:
+    async with impatient(master, tmp_path) as tier:
         members = members_of([member_of(key, b"content") for key in "abcd"])
         members = replace(members, keys=Once(members.keys))
         assert tier._storing.written(members) == []

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from anyio import to_thread
 
-from tests.support.mooncake.fake import LEASE_TTL_S, FakeMooncake
-from tests.support.mooncake.tiers import tier_of
+from tests.support.mooncake.fake import FakeMooncake
+from tests.support.mooncake.tiers import impatient, offloaded
 from weightctl.adapters.conformance.suite.material import (
     drop_item,
     fence,
@@ -74,18 +74,6 @@ def master() -> Iterator[Shifting]:
     made.close()
 
 
-def memory(medium: FakeMooncake, folder: Path) -> MooncakeTier:
-    return tier_of(medium, folder, lease_ttl_s=LEASE_TTL_S, patience_s=0.001)
-
-
-async def offloaded(tier: MooncakeTier, master: FakeMooncake) -> Member:
-    """One object with a cold copy, whose leases have run out."""
-    (member,) = await store(tier, {"k": b"content"})
-    await to_thread.run_sync(master.settle)
-    master.objects["k"].lease_until = 0.0
-    return member
-
-
 async def epoch_of(tier: MooncakeTier, member: Member) -> str:
     return (await tier.observe(members_of([member]))).epoch
 
@@ -93,7 +81,7 @@ async def epoch_of(tier: MooncakeTier, member: Member) -> str:
 async def test_a_master_that_has_forgotten_its_memory_begins_another_epoch(
     master: Shifting, tmp_path: Path
 ) -> None:
-    async with memory(master, tmp_path) as tier:
+    async with impatient(master, tmp_path) as tier:
         member = await offloaded(tier, master)
         before = await epoch_of(tier, member)
         await to_thread.run_sync(master.restart)
@@ -117,7 +105,7 @@ async def test_what_is_said_with_another_status_is_no_answer(master: Shifting, p
 
 
 async def test_another_view_is_another_epoch(master: Shifting, tmp_path: Path) -> None:
-    async with memory(master, tmp_path) as tier:
+    async with impatient(master, tmp_path) as tier:
         member = await offloaded(tier, master)
         before = await epoch_of(tier, member)
         master.view += 1
@@ -125,7 +113,7 @@ async def test_another_view_is_another_epoch(master: Shifting, tmp_path: Path) -
 
 
 async def test_an_answer_between_two_views_is_none(master: Shifting, tmp_path: Path) -> None:
-    async with memory(master, tmp_path) as tier:
+    async with impatient(master, tmp_path) as tier:
         member = await offloaded(tier, master)
         master.restless = True
         assert await states(tier, member) == [UNKNOWN]
@@ -137,7 +125,7 @@ async def test_an_answer_between_two_views_is_none(master: Shifting, tmp_path: P
 async def test_what_was_put_with_another_digest_is_not_dropped(
     master: Shifting, tmp_path: Path
 ) -> None:
-    async with memory(master, tmp_path) as tier:
+    async with impatient(master, tmp_path) as tier:
         member = await offloaded(tier, master)
         item = await drop_item(tier, member)
         item = replace(item, member=replace(member, sha256=bytes(32)))
@@ -148,7 +136,7 @@ async def test_what_was_put_with_another_digest_is_not_dropped(
 async def test_a_cold_copy_that_vanishes_before_the_clear_stops_it(
     master: Shifting, tmp_path: Path
 ) -> None:
-    async with memory(master, tmp_path) as tier:
+    async with impatient(master, tmp_path) as tier:
         member = await offloaded(tier, master)
         item = await drop_item(tier, member)
         master.disks_vanish = True
@@ -160,7 +148,7 @@ async def test_a_cold_copy_that_vanishes_before_the_clear_stops_it(
 async def test_what_a_reader_holds_is_busy_and_stays(
     master: Shifting, tmp_path: Path, whole: bool
 ) -> None:
-    async with memory(master, tmp_path) as tier:
+    async with impatient(master, tmp_path) as tier:
         member = await offloaded(tier, master)
         item = replace(await drop_item(tier, member), whole=whole)
         master.objects["k"].lease_until = math.inf
@@ -174,7 +162,7 @@ async def test_what_a_reader_holds_is_busy_and_stays(
 async def test_a_put_that_a_newer_term_overtook_while_it_wrote_is_taken_back(
     master: Shifting, tmp_path: Path
 ) -> None:
-    async with memory(master, tmp_path) as tier:
+    async with impatient(master, tmp_path) as tier:
 
         async def overtake() -> None:
             await tier.drop([], fence(term=9))
@@ -188,7 +176,7 @@ async def test_a_put_that_a_newer_term_overtook_while_it_wrote_is_taken_back(
 async def test_a_key_that_could_share_a_file_on_a_host_is_refused(
     master: Shifting, tmp_path: Path
 ) -> None:
-    async with memory(master, tmp_path) as tier:
+    async with impatient(master, tmp_path) as tier:
         await store(tier, {"a/b": b"content"})
         item = item_of(member_of("a_b", b"content"), b"content")
         (outcome,) = await tier.store([item], fence())
@@ -200,7 +188,7 @@ async def test_a_key_that_could_share_a_file_on_a_host_is_refused(
 async def test_what_moved_while_it_was_read_is_not_verified(
     master: Shifting, tmp_path: Path
 ) -> None:
-    async with memory(master, tmp_path) as tier:
+    async with impatient(master, tmp_path) as tier:
         member = await offloaded(tier, master)
         master.moves_when_read = True
         assert kinds(await tier.verify([member])) == ["Retry"]
@@ -220,7 +208,7 @@ def test_a_clear_without_a_segment_which_would_be_one_of_everything_never_reache
 async def test_another_copy_than_the_one_that_was_looked_at_stays(
     master: Shifting, tmp_path: Path, whole: bool
 ) -> None:
-    async with memory(master, tmp_path) as tier:
+    async with impatient(master, tmp_path) as tier:
         member = await offloaded(tier, master)
         item = replace(await drop_item(tier, member), instance_id="another", whole=whole)
         assert kinds(await tier.drop([item], fence())) == ["Conflict"]
@@ -228,7 +216,7 @@ async def test_another_copy_than_the_one_that_was_looked_at_stays(
 
 
 async def test_what_is_open_for_reading_here_is_busy(master: Shifting, tmp_path: Path) -> None:
-    async with memory(master, tmp_path) as tier:
+    async with impatient(master, tmp_path) as tier:
         member = await offloaded(tier, master)
         item = await drop_item(tier, member)
         async with tier.open(member):
@@ -240,10 +228,10 @@ async def test_what_is_open_for_reading_here_is_busy(master: Shifting, tmp_path:
 async def test_bytes_of_the_same_size_that_somebody_else_put_are_not_taken_for_ours(
     master: Shifting, tmp_path: Path
 ) -> None:
-    async with memory(master, tmp_path / "a") as tier:
+    async with impatient(master, tmp_path / "a") as tier:
         await offloaded(tier, master)
     master.objects["k"].content[:] = b"another"
-    async with memory(master, tmp_path / "b") as tier:
+    async with impatient(master, tmp_path / "b") as tier:
         outcome = await tier.store([item_of(member_of("k", b"content"), b"content")], fence())
         assert kinds(outcome) == ["Conflict"]
 
@@ -251,7 +239,7 @@ async def test_bytes_of_the_same_size_that_somebody_else_put_are_not_taken_for_o
 async def test_a_key_that_cannot_be_kept_is_told_before_it_is_put(
     master: Shifting, tmp_path: Path
 ) -> None:
-    async with memory(master, tmp_path) as tier:
+    async with impatient(master, tmp_path) as tier:
         await store(tier, {"a/b": b"content"})
         assert tier.unfit(member_of("a/b", b"content")) == ""
         assert "comma" in tier.unfit(member_of("a,b", b"content"))

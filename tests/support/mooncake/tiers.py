@@ -5,12 +5,16 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from anyio import to_thread
+
+from tests.support.mooncake.fake import LEASE_TTL_S, FakeMooncake
 from tests.support.mooncake.harness import CAPACITY_BYTES, Named, connection_options
-from weightctl.adapters.conformance.suite.material import HOLDER, context
+from weightctl.adapters.conformance.suite.material import HOLDER, context, store
 from weightctl.adapters.mooncake.connection import shared
 from weightctl.adapters.mooncake.options import MooncakeOptions
 from weightctl.adapters.mooncake.tier import MooncakeTier
 from weightctl.controller.clock import SystemClock
+from weightctl.controller.core.observation import Member
 from weightctl.controller.ports import Clock
 
 IMITATED, REAL = "tests.support.mooncake.fake_client", "mooncake.store"
@@ -67,3 +71,16 @@ async def both_of(
         MooncakeTier("disk", cold, connection) as disk,
     ):
         yield memory, disk
+
+
+def impatient(master: FakeMooncake, folder: Path) -> MooncakeTier:
+    """A memory tier that does not wait for leases, over an imitated Master."""
+    return tier_of(master, folder, lease_ttl_s=LEASE_TTL_S, patience_s=0.001)
+
+
+async def offloaded(tier: MooncakeTier, master: FakeMooncake) -> Member:
+    """One object, "k", with a cold copy, whose leases have run out."""
+    (member,) = await store(tier, {"k": b"content"})
+    await to_thread.run_sync(master.settle)
+    master.objects["k"].lease_until = 0.0
+    return member
