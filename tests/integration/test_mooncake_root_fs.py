@@ -184,7 +184,7 @@ async def test_what_a_stranger_puts_meanwhile_costs_no_file(
     def strangers_put() -> int:
         with client(real) as stranger:
             assert stranger(f"store.put({KEY!r}, b'z' * {len(CONTENT)}, config())") == 0
-            # One that ends before it has written its file leaves what cannot be removed for minutes.
+            # Ended before its file is written, it leaves what cannot be removed for minutes.
             until("its file is written", lambda: bool(real.entry(KEY)["disk_values"]))
         return 0
 
