@@ -308,6 +308,29 @@ class Reporting(Protocol):
 
 NOT_SET_UP = "not set up yet"
 """How a dry run names a medium that was never used."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """What `doctor` tells of one thing."""
+
+    name: str
+    """The same for every tier that would tell the same."""
+    ok: bool
+    detail: str
+    todo: str = ""
+    """What to do when it is not ok, or what is advised."""
+
+
+class Checking(Protocol):
+    """What a tier may have beside the port, over a medium that others set up; for `doctor`."""
+
+    async def checks(self, *, evidence_max_age_s: float) -> Sequence[Check]:
+        """How it is set up, as far as that can be told without changing anything.
+
+        evidence_max_age_s: as of the policy.  Asked by people and not often, with a deadline of
+        half a minute; what the medium does not answer is told or left out, and no error.
+        """
+
+
 SET_UP_BY_USE = "the first import sets it up"
 """What a person must do about it, where that is nothing; else the tier says what has to be done."""
 

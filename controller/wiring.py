@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 from anyio import to_thread
 
-from weightctl.controller.api import surveys
+from weightctl.controller.api import examining, requests, surveys
 from weightctl.controller.api.app import App
-from weightctl.controller.api.planning import Planning, tier_list
+from weightctl.controller.api.planning import Planning
 from weightctl.controller.api.surveys import StoredRecords
 from weightctl.controller.clock import SystemClock, SystemEntropy
 from weightctl.controller.config.loading import FAILPOINTS_VARIABLE
@@ -355,7 +355,7 @@ async def survey(config: Config, verb: str, params: Mapping[str, Any]) -> doc.Do
     if verb == "tiers":
         holder = _recorded_holder(config.state_dir)
         async with open_tiers(config, holder=holder, read_only=True) as tiers:
-            return await tier_list(tiers)
+            return await examining.tiers(requests.check(verb, params), tiers, config.policy())
     options = WeightStoreOptions(**config.section("import"))
     if verb in {"adopt", "import"} and not (Path(config.state_dir) / DATABASE_NAME).exists():
         # What is adopted may be another store's until it is claimed; what is imported may not.

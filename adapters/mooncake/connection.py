@@ -67,6 +67,8 @@ class Connection:
         """By key the disk that was seen to hold the only copy, until it is known to be right."""
         self.disk: DiskFiles | None = None
         """The files of DISK replicas, where there is a tier of them: then every put makes one."""
+        self.speaker = ""
+        """The tier that tells `doctor` what concerns all of them."""
         self.parking = anyio.Lock()
         self.lot: Lot | None = None
         """The passing segment of ours that has not gone yet."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 from anyio import to_thread
 
+from weightctl.adapters.mooncake.checking import checks_of, disks
 from weightctl.adapters.mooncake.client.transfers import Reader
 from weightctl.adapters.mooncake.keys import problem_of
 from weightctl.adapters.mooncake.master.replicas import (
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     from weightctl.adapters.mooncake.master.replicas import Entry
     from weightctl.adapters.mooncake.options import MooncakeOptions
     from weightctl.controller.core.observation import Member, Members
-    from weightctl.controller.ports import DropItem, Fence, Limiter, MediumReport, StoreItem
+    from weightctl.controller.ports import Check, DropItem, Fence, Limiter, MediumReport, StoreItem
 
 READ_ONLY = Permanent(detail="the tier was opened for asking only")
 _COMPLETE = bytes(value == MemberState.COMPLETE for value in range(256))
@@ -88,6 +89,7 @@ class MooncakeTier:
             latency_s=0.001 if hot else 0.005,
         )
         self._connection = connection
+        connection.speaker = connection.speaker or name
         self._capacity_bytes = options.capacity_bytes
         self._storing = Storing(connection, self._kind, self.instance_of)
         self._verifying = Verifying(connection, self._kind, self._storing, self.instance_of)
@@ -117,6 +119,15 @@ class MooncakeTier:
     async def report(self) -> MediumReport:
         """As ports.Reporting; of the whole connection."""
         return await self._connection.report()
+
+    async def checks(self, *, evidence_max_age_s: float) -> Sequence[Check]:
+        """As ports.Checking; of the whole connection one tier tells, of itself each."""
+        found: list[Check] = []
+        if self._connection.speaker == self.profile.name:
+            found = await checks_of(self._connection, evidence_max_age_s)
+        if self._kind is LOCAL_DISK:
+            found += await disks(self._connection, self._capacity_bytes or 0)
+        return found
 
     # --- seeing ---
 

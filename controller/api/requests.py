@@ -116,6 +116,12 @@ class Release(_Params):
     tenant_id: str
 
 
+class Tiers(_Params):
+    """`tiers`; `examine` asks each also how its medium is set up, which takes longer."""
+
+    examine: bool = False
+
+
 class File(_Params):
     """`snapshot save` and `snapshot restore`; `file` is an absolute path."""
 
@@ -126,7 +132,7 @@ PARAMS: dict[str, type[BaseModel]] = {
     "plan": Some,
     "explain": One,
     "tensors": One,
-    "tiers": Nothing,
+    "tiers": Tiers,
     "orphans": Nothing,
     "health": Nothing,
     "evict": Change,

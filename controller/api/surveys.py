@@ -9,11 +9,11 @@ from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
 
+from weightctl.controller.api import examining, importing, requests, views
 from weightctl.controller.api import explain as explaining
-from weightctl.controller.api import importing, requests, views
 from weightctl.controller.api.adoption import look_to_adopt, look_without_state
 from weightctl.controller.api.orphans import orphan_list
-from weightctl.controller.api.planning import TIER_DEADLINE_S, tier_list
+from weightctl.controller.api.planning import TIER_DEADLINE_S
 from weightctl.controller.api.supposing import Subject, Wish, owners, subject, subjects
 from weightctl.controller.api.waiting import EndlessError
 from weightctl.controller.core.losses import gone_keys
@@ -87,7 +87,7 @@ async def survey(planning: Planning, verb: str, params: Mapping[str, Any]) -> do
     """Do a verb of which nothing may be written.  Raises INVALID_ARGUMENT and what it meets."""
     asked = requests.check(verb, params)
     if verb == "tiers":
-        return await tier_list(planning.tiers)
+        return await examining.tiers(asked, planning.tiers, planning.policy)
     if verb == "plan":
         return await plan(planning, asked)
     if verb == "orphans":

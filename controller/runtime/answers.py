@@ -20,7 +20,7 @@ import anyio
 from weightctl.controller.core.observation import ReplicaDetail, TierObservation
 from weightctl.controller.core.tiers import TierCapacity
 from weightctl.controller.errors import WeightctlError
-from weightctl.controller.ports import InventoryItem, MediumReport, Outcome, Unknown
+from weightctl.controller.ports import Check, InventoryItem, MediumReport, Outcome, Unknown
 from weightctl.controller.runtime.fields import (
     NUMBER_MAX,
     flaw_of,
@@ -31,6 +31,7 @@ from weightctl.controller.runtime.fields import (
 )
 
 TEXT_CHARS_MAX = 1000
+CHECKS_MAX = 16
 NUMBERS_MAX = 64
 """Of one tier: each is a series of the metrics."""
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
@@ -133,6 +134,21 @@ def report_in(answer: object, names: Sequence[str]) -> MediumReport:
     return MediumReport(
         state=shown(answer.state), numbers={name: float(told[name]) for name in numbers}
     )
+
+
+def checks_in(answer: object) -> Sequence[Check]:
+    """The first few checks, their texts such as can be shown.  Raises BadAnswerError."""
+    if not isinstance(answer, list | tuple) or not all(isinstance(one, Check) for one in answer):
+        raise BadAnswerError(f"it answered {_kind(answer)}, not a list of checks")
+    return [
+        Check(
+            name=shown(one.name),
+            ok=one.ok is True,
+            detail=shown(one.detail),
+            todo=shown(one.todo),
+        )
+        for one in answer[:CHECKS_MAX]
+    ]
 
 
 def outcomes_in(answer: object, asked: int) -> Sequence[Outcome]:

@@ -17,6 +17,7 @@ from weightctl.controller.core.observation import unknown_observation
 from weightctl.controller.errors import WeightctlError
 from weightctl.controller.runtime.answers import (
     capacity_in,
+    checks_in,
     descriptor_in,
     listed_in,
     names_in,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from weightctl.controller.core.observation import Member, Members, TierObservation
     from weightctl.controller.core.tiers import TierCapacity, TierProfile
     from weightctl.controller.ports import (
+        Check,
         Clock,
         InventoryItem,
         MediumReport,
@@ -209,6 +211,11 @@ class BorderedTier(ForwardingTier):
         return self._guest.right(
             "unprovable", lambda: {key: shown(answer[key]) for key in keys if key in answer}
         )
+
+    async def checks(self, *, evidence_max_age_s: float) -> Sequence[Check]:
+        """As `ports.Checking`."""
+        answer = await super().checks(evidence_max_age_s=evidence_max_age_s)
+        return self._guest.right("checks", lambda: checks_in(answer))
 
     @property
     def numbers(self) -> Sequence[str]:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from weightctl.controller.core.observation import Member, Members, TierObservation
     from weightctl.controller.core.tiers import TierCapacity, TierProfile
     from weightctl.controller.ports import (
+        Check,
+        Checking,
         Doubting,
         DropItem,
         Fence,
@@ -153,6 +155,15 @@ class ForwardingTier:
             return {}
         inner = cast("Doubting", self._inner)
         return await self.around("unprovable", lambda: inner.unprovable(members))
+
+    async def checks(self, *, evidence_max_age_s: float) -> Sequence[Check]:
+        """As `ports.Checking`; none where the wrapped tier has nothing of the kind."""
+        if not callable(getattr(self._inner, "checks", None)):
+            return []
+        inner = cast("Checking", self._inner)
+        return await self.around(
+            "checks", lambda: inner.checks(evidence_max_age_s=evidence_max_age_s)
+        )
 
     @property
     def numbers(self) -> Sequence[str]:

@@ -12,6 +12,7 @@ import hashlib
 import importlib
 import mmap
 import os
+from importlib import metadata
 from typing import Any
 
 from weightctl.controller.errors import TerminalError, TransientError
@@ -231,6 +232,17 @@ class Engine:
         """The segment name of this client."""
         name: str = self._store.get_hostname()
         return name
+
+    def ask_for_nothing(self) -> int:
+        """A question that changes nothing and that the Master counts; its code."""
+        _, code = self._store.query_task((0, 0))
+        return int(code)
+
+    def release(self) -> str:
+        """Version of the distribution that the library is of; empty where it names none."""
+        package = self._library_name.partition(".")[0]
+        names = metadata.packages_distributions().get(package, [])
+        return metadata.version(names[0]) if len(set(names)) == 1 else ""
 
     def move(self, key: str, source: str, target: str) -> tuple[tuple[int, int], int]:
         """Have a MEMORY replica moved by the host that has it; (task, code)."""

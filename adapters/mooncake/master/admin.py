@@ -34,7 +34,7 @@ ANSWER_BYTES_MAX = 16 * 1024 * 1024
 """Of an answer whose size does not follow from what was asked."""
 ENTRY_BYTES_MAX = 16 * 1024
 """Of the answer for one key: parsed JSON takes many times its size."""
-LEASE_FREE = ("/health", "/batch_query_keys", "/get_all_keys", "/get_segments_detail")
+LEASE_FREE = ("/health", "/batch_query_keys", "/get_all_keys", "/get_segments_detail", "/metrics")
 """Every path that is asked; none takes a lease, promotes or keeps anything alive.
 
 `tests/contract/test_mooncake_behaviour.py` holds a real Master to that.
@@ -170,6 +170,15 @@ class Admin:
             ]
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise _away(f"{health.address}: its list of segments lacks {error}") from error
+
+    def numbers(self, health: Health) -> dict[str, float]:
+        """What the Master counts, by name; without what has labels."""
+        body = self._get(health.address, "/metrics", ANSWER_BYTES_MAX).decode(errors="replace")
+        rows = (line.split() for line in body.splitlines() if line[:1] not in ("#", ""))
+        pairs = [row for row in rows if len(row) == 2 and "{" not in row[0]]  # noqa: PLR2004
+        with suppress(ValueError):
+            return {name: float(value) for name, value in pairs}
+        raise _away(f"{health.address}: its metrics are not numbers")
 
     def open(self) -> None:
         """Keep connections again, after a `close`."""

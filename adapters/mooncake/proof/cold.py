@@ -65,7 +65,7 @@ async def doubts(
             found[member.key] = why
         else:
             to_ask[member.key] = copies
-    silent = await _silent(
+    silent = await silent_of(
         connection, {copy.endpoint for copies in to_ask.values() for copy in copies}
     )
     for key, copies in to_ask.items():
@@ -195,7 +195,7 @@ def _hosts(segments: Iterable[Segment]) -> _Hosts:
 # --- whether a host answers ---------------------------------------------------------------------
 
 
-async def _silent(connection: Connection, endpoints: Iterable[str]) -> dict[str, str]:
+async def silent_of(connection: Connection, endpoints: Iterable[str]) -> dict[str, str]:
     """By endpoint why it accepts no connection; each is asked once, all at the same time."""
     found: dict[str, str] = {}
     deadline_s = connection.options.deadline_s

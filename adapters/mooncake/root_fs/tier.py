@@ -24,6 +24,7 @@ from weightctl.adapters.mooncake.master.replicas import (
 )
 from weightctl.adapters.mooncake.ownership.book import row_of
 from weightctl.adapters.mooncake.removal import ALONE, Work, remove_whole
+from weightctl.adapters.mooncake.root_fs.checking import folder_of
 from weightctl.adapters.mooncake.root_fs.engine import FileEngine, size_of_stamp
 from weightctl.adapters.mooncake.root_fs.files import DiskFiles, FileReader, instance_of
 from weightctl.adapters.mooncake.root_fs.storing import store_one
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
     from weightctl.adapters.mooncake.root_fs.files import Copy, Stamps
     from weightctl.adapters.mooncake.storing import Storing
     from weightctl.controller.core.observation import Members
-    from weightctl.controller.ports import DropItem, Fence, Limiter, StoreItem
+    from weightctl.controller.ports import Check, DropItem, Fence, Limiter, StoreItem
 
 
 class DiskTier(MooncakeTier):
@@ -91,6 +92,11 @@ class DiskTier(MooncakeTier):
     def storing(self) -> Storing:
         """What this tier is storing."""
         return self._storing
+
+    async def checks(self, *, evidence_max_age_s: float) -> Sequence[Check]:
+        """As ports.Checking: also whether the Master writes files, and they are seen here."""
+        found = await super().checks(evidence_max_age_s=evidence_max_age_s)
+        return [*found, *await folder_of(self._connection, self.files)]
 
     # --- seeing ---
 

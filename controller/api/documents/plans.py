@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import NotRequired
+
 from typing_extensions import TypedDict  # pydantic reads the one of `typing` from Python 3.12 on
 
 from weightctl.controller.api.documents.records import Document, MemberFields, Name
-from weightctl.controller.api.documents.service import Obstacle
+from weightctl.controller.api.documents.service import CheckFields, Obstacle
 
 
 class Hold(TypedDict):
@@ -158,9 +160,10 @@ class TierFields(TypedDict):
 
 
 class TierList(Document):
-    """The configured tiers."""
+    """The configured tiers; where that was asked for also how their media are set up."""
 
     items: list[TierFields]
+    checks: NotRequired[list[CheckFields]]
 
 
 class OrphanFields(TypedDict):

@@ -106,7 +106,7 @@ class Configuration(Document):
 
 
 class CheckFields(TypedDict):
-    """One check of `doctor`; `todo` says what to do when it is not ok."""
+    """One check of `doctor`; `todo` says what to do when it is not ok, or what is advised."""
 
     name: str
     ok: bool

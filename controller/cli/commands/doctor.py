@@ -202,13 +202,14 @@ def _controller(config: Config) -> Check:
 
 def _tiers(args: argparse.Namespace, console: Console, config: Config) -> Iterator[Check]:
     try:
-        found = cast("dict[str, Any]", survey(args, console, "tiers", {}))["items"]
+        found = cast("dict[str, Any]", survey(args, console, "tiers", {"examine": True}))
     except WeightctlError as error:
         yield _failed("tiers", error)
         return
-    for row in found:
+    for row in found["items"]:
         yield _tier(row)
-    yield _kinds(found, config)
+    yield from found.get("checks", [])
+    yield _kinds(found["items"], config)
 
 
 def _tier(row: dict[str, Any]) -> Check:

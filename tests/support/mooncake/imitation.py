@@ -19,6 +19,8 @@ from urllib.parse import unquote_to_bytes
 
 LEASE_TTL_S = 0.15
 SEGMENT_BYTES = 256 * 1024 * 1024
+DISK_BYTES = 2 * 1024**4
+"""What a host that was not told otherwise says of its disk."""
 
 _NOBODY = 1
 """A port on which nobody listens."""
@@ -110,6 +112,8 @@ class Imitation:
         """Where it is reached."""
         self.root_fs = ""
         """The Master's `--root_fs_dir`; its hosts offload nothing then."""
+        self.has_disks = True
+        """Whether the Master and its hosts were started with offload."""
         self._mount_hosts()
 
     def _mount_hosts(self) -> None:
@@ -251,6 +255,8 @@ class Imitation:
                 return 200, json.dumps(
                     {"segments": [*map(self._row, self.segments.values())]}
                 ).encode()
+            if path == "/metrics":
+                return 200, self._numbers().encode()
             if path.startswith("/api/v1/drain_jobs"):
                 return self._drain(path, b"")
             name, _, query = path.partition("?keys=")
@@ -259,6 +265,15 @@ class Imitation:
                 data = {key: self._entry(key) for key in keys}
                 return 200, json.dumps({"success": True, "data": data}).encode()
             return 404, b"{}"
+
+    def _numbers(self) -> str:
+        hosts = sum(segment.client.startswith("host") for segment in self.segments.values())
+        disks = 0 if self.root_fs or not self.has_disks else hosts * DISK_BYTES
+        return (
+            f"# HELP of no use\nmaster_total_file_capacity_bytes {disks}\n"
+            'segment_total_capacity_bytes{segment="host0"} 1\n'
+            f"master_query_task_requests_total {self.calls.count('task')}\n"
+        )
 
     def _row(self, segment: Segment) -> dict[str, object]:
         return {
