@@ -119,14 +119,16 @@ Outcome = (
 class Fence:
     """For whom a primitive acts: store, holder term, operation and metadata generation.
 
-    Terms of one `holder` only grow.  A tier that has served a higher term of the same holder
-    answers `Fenced` to a lower one.
+    Terms of one `holder` only grow, and no two processes have the same one.  A tier that has served
+    a higher term of the same holder answers `Fenced` to a lower one.
     """
 
     holder: str
     term: int
     operation_id: int
     generation: int
+    above: int = 0
+    """Up to this term a person has said that nobody acts any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -351,6 +353,9 @@ class TierContext:
     """Uuid of the store for which the tier is opened, empty for none.  A medium belongs to the
     store that first used it: while another one asks, all of it is UNKNOWN, every primitive is
     Permanent, and nothing changes.  A dry run never makes it anybody's."""
+    fence: Fence | None = None
+    """Holder and term for which the tier is opened to act, as its primitives will be given them;
+    None for a dry run, and where nobody tells."""
 
 
 class TierFactory(Protocol):

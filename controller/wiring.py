@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
     from weightctl.controller.api import documents as doc
     from weightctl.controller.config.loading import Config, TierConfig
-    from weightctl.controller.ports import Clock, Limiter, Tier, TierFactory
+    from weightctl.controller.ports import Clock, Fence, Limiter, Tier, TierFactory
 
 TIER_GROUP = "weightctl.tiers"
 _log = logging.getLogger(__name__)
@@ -96,14 +96,19 @@ def _seams(config: Config) -> _Seams:
 
 @asynccontextmanager
 async def open_tiers(
-    config: Config, *, holder: str, read_only: bool, seam: Callable[[Tier], Tier] = _as_it_is
+    config: Config,
+    *,
+    holder: str,
+    read_only: bool,
+    fence: Fence | None = None,
+    seam: Callable[[Tier], Tier] = _as_it_is,
 ) -> AsyncIterator[tuple[Tier, ...]]:
     """Every configured tier, entered, in the configuration's order.
 
     holder: uuid of the store for which they are opened; read_only: nothing is created, changed or
-    removed in any of them; seam: what stands around each plugin's, inside the border.  Raises
-    ConfigError for a kind that no plugin has or several have, an unknown option, or a plugin of
-    another API version.
+    removed in any of them; fence: for whom they will act; seam: what stands around each plugin's,
+    inside the border.  Raises ConfigError for a kind that no plugin has or several have, an unknown
+    option, or a plugin of another API version.
     """
     context = TierContext(
         clock=SystemClock(),
@@ -111,6 +116,7 @@ async def open_tiers(
         state_dir=config.state_dir,
         read_only=read_only,
         holder=holder,
+        fence=fence,
     )
     strangers = set(config.policy().tier_preference) - {tier.name for tier in config.tiers}
     if strangers:
@@ -254,7 +260,13 @@ async def open_app(config: Config, *, loop: bool) -> AsyncIterator[App]:
             )
         )
         tiers = await stack.enter_async_context(
-            open_tiers(config, holder=store.holder, read_only=False, seam=seams.tier)
+            open_tiers(
+                config,
+                holder=store.holder,
+                read_only=False,
+                fence=store.fence,
+                seam=seams.tier,
+            )
         )
         controller: Controller | None = None
         if loop:

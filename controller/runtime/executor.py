@@ -6,12 +6,12 @@ started, what is under way ends by itself.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import replace
 
 import anyio
 
 from weightctl.controller.core.plan import Plan, Situation, Step, StepKind
 from weightctl.controller.errors import FencedError, InvariantViolationError, WeightError
-from weightctl.controller.ports import Fence
 from weightctl.controller.runtime.copying import Copier
 from weightctl.controller.runtime.dispatch import Dispatch, Pass
 from weightctl.controller.runtime.observer import Seen
@@ -43,9 +43,8 @@ class Executor:
         return Pass(
             situation=situation,
             seen=seen,
-            fence=Fence(
-                holder=store.holder,
-                term=store.term,
+            fence=replace(
+                store.fence,
                 operation_id=record.operation_id,
                 generation=record.metadata_generation,
             ),

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from weightctl.controller.ports import Clock, Entropy
 
 _STORE_ID_BYTES = 16
+_STEP_DIGITS = 6
+"""Hexadecimal digits of chance by which the term grows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +58,8 @@ class OpenDirectory:
     reader: StoreConnection
     files: Files
     tail: Tail
+    term_above: int
+    """The term up to which a person has said that nobody acts any more."""
     state: WeightState
     last_group_number: int
     """Highest number of an object group."""
@@ -84,7 +88,8 @@ async def open_directory(
 ) -> AsyncIterator[OpenDirectory]:
     """Lock, load and open `folder`; releases everything in every case.
 
-    The new term is above the last one of the folder and above `term_above`.
+    The new term is above the last one of the folder and above `term_above`, by chance how far: so
+    each copy of the folder gets one of its own, also where all start from the same.
 
     Raises StateDirectoryHeldError, StateDirectoryError; DURABILITY_FAILED where it has no room.
     """
@@ -93,20 +98,21 @@ async def open_directory(
         stack.push_async_callback(to_thread.run_sync, lock.release)
         await to_thread.run_sync(lock.acquire, clock.wall_ms())
         path = folder / DATABASE_NAME
-        fresh = Header(
-            store_id=entropy.token(_STORE_ID_BYTES), term=0, created_ms=column_time(clock)
-        )
+        drawn = entropy.token(_STORE_ID_BYTES)
+        fresh = Header(store_id=drawn, term=0, created_ms=column_time(clock))
         writer = await _connected(stack, connect(partial(_open_writer, path)))
         loaded = await writer.run(_load, path, fresh)
         files = await to_thread.run_sync(_open_files, path, loaded)
         stack.push_async_callback(to_thread.run_sync, files.watermark.close)
-        header = await writer.run(_next_term, path, loaded.header, term_above)
+        step = 1 + int(drawn[-_STEP_DIGITS:], 16)
+        header = await writer.run(_next_term, path, loaded.header, term_above, step)
         reader = await _connected(stack, connect(partial(_open_reader, path)))
         yield OpenDirectory(
             writer=writer,
             reader=reader,
             files=files,
             tail=Tail(header=header, last_sequence=loaded.last_sequence),
+            term_above=term_above,
             state=loaded.state,
             last_group_number=loaded.last_group_number,
             tier_epochs=loaded.tier_epochs,
@@ -166,9 +172,9 @@ def _open_files(path: Path, loaded: Loaded) -> Files:
 
 
 def _next_term(
-    connection: sqlite3.Connection, path: Path, header: Header, term_above: int
+    connection: sqlite3.Connection, path: Path, header: Header, term_above: int, step: int = 1
 ) -> Header:
-    following = replace(header, term=max(header.term, term_above) + 1)
+    following = replace(header, term=max(header.term, term_above) + step)
     try:
         connection.execute("BEGIN IMMEDIATE")
         write_header(connection, following)

@@ -64,8 +64,7 @@ class WeightMetadataStore(Reads, LeaseRequests, OperationRequests):
         table = ObjectTable(opened.reader, opened.last_group_number)
         self.directory = Directory(engine, opened.reader, table, self._imports)
         self._snapshots = Snapshots(engine, opened.reader, self.holder)
-        fence = Fence(holder=self.holder, term=self.term, operation_id=0, generation=0)
-        self.objects = PlainObjects(engine, opened.reader, table, self.directory, fence)
+        self.objects = PlainObjects(engine, opened.reader, table, self.directory, self.fence)
         self.evidence = EvidenceBook(engine, opened.reader)
         self.damage = DamageBook(engine, opened.damage)
         self.tier_epochs = TierEpochs(engine, opened.tier_epochs)
@@ -120,6 +119,17 @@ class WeightMetadataStore(Reads, LeaseRequests, OperationRequests):
     def term(self) -> int:
         """Grows with each opening for writing; fences what an earlier process may still do."""
         return self._opened.tail.header.term
+
+    @property
+    def fence(self) -> Fence:
+        """For whom this process acts, without an operation."""
+        return Fence(
+            holder=self.holder,
+            term=self.term,
+            operation_id=0,
+            generation=0,
+            above=self._opened.term_above,
+        )
 
     @property
     def healthy(self) -> bool:

@@ -15,7 +15,6 @@ from weightctl.controller.core.group import GroupSnapshot
 from weightctl.controller.core.records import Residency
 from weightctl.controller.core.validity import PUBLISHED
 from weightctl.controller.errors import ErrorCode, UnknownOutcomeError, WeightError
-from weightctl.controller.ports import Fence
 from weightctl.controller.weightstore import readers
 from weightctl.controller.weightstore.adoptable import Look, Obstacle, Reading, look, read
 from weightctl.controller.weightstore.options import Meter
@@ -69,7 +68,7 @@ class Adoption:
         self._tiers = tiers
         self._progress = progress
         self._deadline_s = options.observe_deadline_s
-        fence = Fence(holder=store.holder, term=store.term, operation_id=0, generation=1)
+        fence = replace(store.fence, generation=1)
         waits = Meter(progress, "verify", 0).wait
         self._hands = Hands(clock=clock, options=options, fence=fence, limits=limits, waits=waits)
 

@@ -197,7 +197,7 @@ PLANTED: dict[str, tuple[Planted, ...]] = {
     )
     + _NO_FENCE_CHECK,
     "the term does not grow": _one(
-        "controller.store.opening:_next_term", "term_above) + 1", "term_above)"
+        "controller.store.opening:_next_term", "term_above) + step", "term_above)"
     ),
     "a deposed process commits": _one(
         "controller.store.commit:_transaction", "if term != tail.header.term:", "if False:"
@@ -212,7 +212,9 @@ PLANTED: dict[str, tuple[Planted, ...]] = {
     )
     + _NO_LEASE_CHECK,
     "a fence carries no term": _one(
-        "controller.runtime.executor:Executor.begin", "term=store.term,", "term=1,"
+        "controller.runtime.executor:Executor.begin",
+        "store.fence,",
+        "replace(store.fence, term=1),",
     )
     + _NO_FENCE_CHECK,
     "a lease does not hold an eviction": _one(f"{STARTS}:prepare_start", "if live:", "if False:")
