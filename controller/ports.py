@@ -180,6 +180,9 @@ class DropItem:
     whole: bool = False
     """The object itself is being deleted: a tier whose store cannot remove one replica alone may
     remove every replica of the object that its store has.  Others take no notice."""
+    elsewhere: bool = False
+    """A copy on another medium was proven for this drop: the tier needs to keep none of its own, and
+    one that it cannot prove may go as well.  Others take no notice."""
 
 
 class Limiter(Protocol):

@@ -3,7 +3,9 @@
 A MEMORY replica is dropped by the client that put the object, or, when that client is gone, by
 parking.  The clear has no precondition and takes the last replica without a word; so each one is
 preceded by a fresh look that finds a complete cold replica of our very put, whose digest is known,
-on a host that answers, and followed by another look, which alone says that it was done.
+on a host that answers, and followed by another look, which alone says that it was done.  Where
+another medium has a proven copy, an object without such a replica is removed whole: what nobody
+can prove must not be what readers are left with.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from weightctl.adapters.mooncake.master.replicas import (
     state_of,
 )
 from weightctl.adapters.mooncake.parking.dropping import park
-from weightctl.adapters.mooncake.proof.cold import NO_COPY, doubts
+from weightctl.adapters.mooncake.proof.cold import NO_COPY, doubts, of_unknown_origin
+from weightctl.adapters.mooncake.proof.content import other_than
 from weightctl.adapters.mooncake.root_fs.engine import FileEngine
 from weightctl.adapters.shared.translate import outcome_from_error
 from weightctl.controller.core.observation import MemberState
@@ -72,6 +75,7 @@ async def remove(
     """Drop the named instances.  Raises ReconcileError when nothing could be looked at."""
     entries, _ = await connection.look.entries([item.member.key for item in batch])
     work = Work()
+    elsewhere = []
     for index, item in enumerate(batch):
         entry = entries.get(item.member.key)
         outcome = named(connection, kind, item, entry, instance_of)
@@ -81,8 +85,12 @@ async def remove(
             work.whole.append(index)
         elif kind is not MEMORY:
             work.outcomes[index] = Permanent(detail=ALONE)
+        elif item.elsewhere:
+            elsewhere.append(index)
         else:
             work.memory.append(index)
+    if elsewhere:
+        await _choose(connection, batch, elsewhere, work, entries)
     if work.whole:
         await remove_whole(connection, batch, work, entries)
     if work.memory:
@@ -112,6 +120,43 @@ def named(
     if connection.reading[item.member.key]:
         return Busy(detail="it is open for reading in this process")
     return None
+
+
+async def _choose(
+    connection: Connection,
+    batch: Sequence[DropItem],
+    elsewhere: Sequence[int],
+    work: Work,
+    entries: Mapping[str, Entry],
+) -> None:
+    """How memory goes of what another medium has: with the whole object where the rest is unproven.
+
+    Files below `root_fs_dir`, and what is on NoF, stay.
+    """
+    members = [batch[index].member for index in elsewhere]
+    unproven = await of_unknown_origin(connection, members, entries)
+    clock = connection.context.clock
+    until_s = clock.monotonic_s() + connection.options.deadline_s
+    for index in elsewhere:
+        member = batch[index].member
+        entry, row = entries.get(member.key), connection.book.get(member.key)
+        if member.key not in unproven or entry is None or entry.disk or entry.nof:
+            work.memory.append(index)
+        elif row is not None and row.says(member.sha256):
+            work.whole.append(index)
+        elif clock.monotonic_s() < until_s:
+            work.outcomes[index] = await _read_first(connection, member)
+        else:
+            work.outcomes[index] = Retry(detail="it is read before it goes, after the others")
+
+
+async def _read_first(connection: Connection, member: Member) -> Outcome:
+    """Make sure that what lies there is the member before it is removed."""
+    try:
+        other = await other_than(connection, member)
+    except ReconcileError as error:
+        return outcome_from_error(error, expected_sha256=member.sha256)
+    return other or Retry(detail="it was read just now, and is named anew for the drop")
 
 
 # --- whole objects ------------------------------------------------------------------------------

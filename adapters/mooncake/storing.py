@@ -15,7 +15,6 @@ from anyio import to_thread
 
 from weightctl.adapters.mooncake.belated import Belated
 from weightctl.adapters.mooncake.client.engine import Engine
-from weightctl.adapters.mooncake.client.transfers import digest_of
 from weightctl.adapters.mooncake.keys import problem_of
 from weightctl.adapters.mooncake.master.replicas import (
     MEMORY,
@@ -25,8 +24,8 @@ from weightctl.adapters.mooncake.master.replicas import (
     size_of,
     state_of,
 )
-from weightctl.adapters.mooncake.ownership.book import known_row
 from weightctl.adapters.mooncake.proof.cold import doubts, learn, note_sole
+from weightctl.adapters.mooncake.proof.content import other_than, record
 from weightctl.adapters.mooncake.putting import alone, bring
 from weightctl.adapters.shared.translate import outcome_from_error
 from weightctl.controller.core.observation import MemberState
@@ -116,7 +115,7 @@ class Storing:
         row = self._connection.book.get(member.key)
         if row is not None and row.says(member.sha256):
             return None
-        await self._record(member)
+        await record(self._connection, member)
         entries, _ = await self._connection.look.entries([member.key])
         entry = entries.get(member.key)
         return self._instance_of(member.key, entry) if entry is not None else None
@@ -208,14 +207,7 @@ class Storing:
         if row is not None and row.token:
             same = row.says(member.sha256)
             return None if same else Conflict(detail="other content was put under its key")
-        put_off = await self._connection.reads.may_verify(member)
-        if put_off is not None:
-            return put_off
-        got = await digest_of(self._connection, member, None)
-        if got != member.sha256:
-            return Conflict(detail="other content lies under its key")
-        await self._record(member)
-        return None
+        return await other_than(self._connection, member)
 
     async def _put(
         self, item: StoreItem, fence: Fence, limit: Limiter | None, *, over: bool = False
@@ -226,10 +218,6 @@ class Storing:
         self._fresh.add(item.member.key)
         self._connection.sole.pop(item.member.key, None)
         return None  # there is more to wait for: what was ended is not yet what is seen
-
-    async def _record(self, member: Member) -> None:
-        book, token = self._connection.book, self._connection.context.entropy.token(8)
-        await to_thread.run_sync(book.put, [known_row(book.get(member.key), member, token)])
 
     # --- what Mooncake makes ---
 

@@ -22,21 +22,24 @@ if TYPE_CHECKING:
     from weightctl.controller.errors import WeightError
     from weightctl.controller.ports import Doubting, Tier
 
+_WAY_OUT = (
+    "it can be loaded as it is; configure a cold tier of another medium, or delete it and import it"
+    " again under a new weight generation"
+)
 _UNREAD = bytes(state == MemberState.COMPLETE for state in range(256))
 
 
 async def dead_end(situation: Situation, tiers: Sequence[Tier], verb: str) -> WeightError | None:
     """The refusal of an evict or a repair that could not end; None where nothing speaks against it.
 
-    A repair ends without such a replica where a cold tier of another medium can have the copy.  An
-    evict does not: the tier lets no memory replica go while it doubts its own cold one.
+    Both end without such a replica where a cold tier of another medium can have the copy.
     """
     views = {view.profile.name: view for view in situation.views}
     for tier in tiers:
         view = views.get(tier.profile.name)
         if view is None or view.profile.hot or not hasattr(tier, "unprovable"):
             continue
-        if verb == "repair" and _is_elsewhere(view, situation.views):
+        if _is_elsewhere(view, situation.views):
             continue
         found = await _asked(cast("Doubting", tier), situation, view)
         for key in found:
@@ -45,20 +48,13 @@ async def dead_end(situation: Situation, tiers: Sequence[Tier], verb: str) -> We
                 situation.record.identity,
                 f"{verb} could not end: {view.profile.name} cannot prove its copy of {key}{more}:"
                 f" {found[key]}",
-                _way_out(verb),
+                _WAY_OUT,
             )
     return None
 
 
-def _way_out(verb: str) -> str:
-    anew = "delete it and import it again under a new weight generation"
-    if verb != "repair":
-        return f"it can be loaded as it is; to free its memory {anew}"
-    return f"it can be loaded as it is; configure a cold tier of another medium, or {anew}"
-
-
 def _is_elsewhere(doubted: TierView, views: Sequence[TierView]) -> bool:
-    """Whether a cold tier of another medium can take what a repair needs."""
+    """Whether a cold tier of another medium can take what is needed."""
     return any(
         not view.profile.hot
         and not view.profile.capabilities.observe_only

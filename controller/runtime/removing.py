@@ -8,7 +8,7 @@ before the drop; leases and the fence are checked once more after it was written
 looked-at instance is named to the tier.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from weightctl.controller.core.damage import DamagedReplica
@@ -86,7 +86,12 @@ class Remover:
         rows = [self._row(work, step.source, proof) for proof in proofs.values()]
         await self._dispatch.store.evidence.record(work.record.identity, rows)
         self._require_proofs(work, step.source, proofs)
-        await self._remove(work, step, {index: details[index] for index in proofs})
+        elsewhere = {
+            index
+            for index, proof in proofs.items()
+            if not _is_of_one_medium(work, proof.tier, step.source)
+        }
+        await self._remove(work, step, {index: details[index] for index in proofs}, elsewhere)
 
     async def _prove(
         self, work: Pass, source: str, details: Mapping[int, ReplicaDetail]
@@ -230,13 +235,25 @@ class Remover:
 
     # --- acting -----------------------------------------------------------------------------------
 
-    async def _remove(self, work: Pass, step: Step, details: Mapping[int, ReplicaDetail]) -> None:
+    async def _remove(
+        self,
+        work: Pass,
+        step: Step,
+        details: Mapping[int, ReplicaDetail],
+        elsewhere: Collection[int] = (),
+    ) -> None:
+        """elsewhere: of which another medium has a proven copy."""
         if not details:
             return
         indexes = list(details)
         whole = step.reason in _OF_DELETED
         batch = [
-            DropItem(member=member, instance_id=details[index].instance_id, whole=whole)
+            DropItem(
+                member=member,
+                instance_id=details[index].instance_id,
+                whole=whole,
+                elsewhere=index in elsewhere,
+            )
             for index, member in zip(indexes, work.members.select(indexes), strict=True)
         ]
         quarantine = step.kind is StepKind.QUARANTINE

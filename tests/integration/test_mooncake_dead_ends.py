@@ -19,8 +19,8 @@ from weightctl.controller.core.records import Availability, Residency
 from weightctl.controller.errors import ErrorCode, WeightError
 from weightctl.controller.ports import Tier
 
-READY, HOT = Availability.READY, Residency.HOT
-WAYS_OUT = {"evict": "delete it", "repair": "configure a cold tier of another medium"}
+READY, HOT, COLD = Availability.READY, Residency.HOT, Residency.COLD
+WAY_OUT = "configure a cold tier of another medium, or delete it"
 
 
 @pytest.fixture
@@ -65,18 +65,18 @@ async def test_what_needs_a_copy_that_memory_keeps_from_being_read_is_not_starte
         assert await refused(asked, "evict") is None
         (key,) = [key for key in (await beside.members()).keys if "/payload/" in key]
         imitated.brings_back(key, bytes(imitated.objects[key].content))
-        for verb, way_out in WAYS_OUT.items():
+        for verb in ("evict", "repair"):
             refusal = await refused(asked, verb)
             assert refusal is not None
             assert refusal.code is ErrorCode.NOT_READY
             assert key in refusal.why
-            assert way_out in refusal.todo
+            assert WAY_OUT in refusal.todo
         assert await refused(asked, "rehydrate") is None, "it reads nothing back"
         await beside.weights.load(IDENTITY)
         await beside.delete()
 
 
-async def test_a_repair_ends_where_another_medium_can_have_the_copy(
+async def test_repair_and_evict_end_where_another_medium_can_have_the_copy(
     imitated: FakeMooncake, source: Path, tmp_path: Path
 ) -> None:
     async with sidecar(imitated, tmp_path, also=factory, library=IMITATED) as beside:
@@ -85,7 +85,8 @@ async def test_a_repair_ends_where_another_medium_can_have_the_copy(
         (key,) = [key for key in (await beside.members()).keys if "/payload/" in key]
         imitated.brings_back(key, bytes(imitated.objects[key].content))
         (also,) = [one for one in beside.weights._tiers if one.profile.name == "also"]
-        assert await refused(planning(beside, also), "repair") is None
+        for verb in ("repair", "evict"):
+            assert await refused(planning(beside, also), verb) is None
         record = await beside.record()
         await beside.store.start_repair(
             identity=IDENTITY,
@@ -95,3 +96,9 @@ async def test_a_repair_ends_where_another_medium_can_have_the_copy(
             copies_short=True,
         )
         await beside.becomes(READY, HOT)
+        await beside.start(COLD)
+        await beside.becomes(READY, COLD)
+        assert key not in imitated.objects, "readers are not left with what nobody has proven"
+        await beside.start(HOT)
+        await beside.becomes(READY, HOT)
+        assert await refused(planning(beside), "evict") is None, "what was put anew is known"

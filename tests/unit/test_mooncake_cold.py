@@ -92,6 +92,60 @@ async def test_a_copy_of_unknown_origin_counts_once_it_was_read_with_nothing_in_
             assert kinds(await disk.verify([member])) == ["Done"]
 
 
+@pytest.mark.parametrize("content", [NEW, OLD])
+async def test_with_a_proven_copy_elsewhere_an_object_goes_whole_and_its_unproven_copy_with_it(
+    imitated: FakeMooncake, tmp_path: Path, content: bytes
+) -> None:
+    async with tiers(imitated, tmp_path) as (memory, disk):
+        (member,) = await store(memory, {"k": NEW})
+        imitated.brings_back("k", content)
+        item = await drop_item(memory, member)
+        assert kinds(await memory.drop([item], fence())) == ["Retry"]
+        assert kinds(await memory.drop([replace(item, elsewhere=True)], fence())) == ["Done"]
+        assert "k" not in imitated.objects
+        assert kinds(await memory.store([item_of(member, NEW)], fence())) == ["Done"]
+        await to_thread.run_sync(imitated.settle)
+        assert kinds(await disk.verify([member])) == ["Done"], "it is of our put again"
+
+
+async def test_with_a_proven_copy_elsewhere_the_copy_of_our_put_stays_on_the_disk(
+    imitated: FakeMooncake, tmp_path: Path
+) -> None:
+    async with tiers(imitated, tmp_path) as (memory, _):
+        member = await in_both(memory, imitated)
+        item = replace(await drop_item(memory, member), elsewhere=True)
+        while kinds(outcomes := await memory.drop([item], fence())) == ["Busy"]:
+            pass
+        assert kinds(outcomes) == ["Done"]
+        one = imitated.objects["k"]
+        assert one.disk
+        assert not one.memory
+
+
+async def test_what_nobody_here_has_read_is_read_before_it_goes_and_anothers_content_stays(
+    imitated: FakeMooncake, tmp_path: Path
+) -> None:
+    async with tiers(imitated, tmp_path) as (memory, _):
+        kept, other = await store(memory, {"k": NEW, "other": NEW})
+        for member in (kept, other):
+            imitated.brings_back(member.key, OLD)
+        await to_thread.run_sync(memory._connection.book.forget, ["k", "other"])
+        imitated.objects["other"].content[:] = OLD
+
+        async def dropped() -> list[str]:
+            items = [await drop_item(memory, member) for member in (kept, other)]
+            return kinds(
+                await memory.drop([replace(one, elsewhere=True) for one in items], fence())
+            )
+
+        assert await dropped() == ["Retry", "Conflict"]
+        while (found := (await dropped())[0]) == "Busy":
+            pass
+        assert found == "Done"
+        assert "k" not in imitated.objects
+        assert imitated.objects["other"].memory
+
+
 async def test_a_host_that_is_back_on_its_folder_still_keeps_what_it_kept(
     imitated: FakeMooncake, tmp_path: Path
 ) -> None:

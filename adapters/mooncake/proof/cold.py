@@ -47,6 +47,33 @@ async def doubts(
 
     Takes no lease.  Raises ReconcileError.
     """
+    found, to_ask, hosts = await _told_apart(connection, members, entries)
+    silent = await silent_of(
+        connection, {copy.endpoint for copies in to_ask.values() for copy in copies}
+    )
+    for key, copies in to_ask.items():
+        if all(copy.endpoint in silent for copy in copies):
+            told = ", ".join(
+                f"{hosts.name_of.get(copy.place, 'a host')} at {copy.endpoint or 'no address'}"
+                f" ({silent[copy.endpoint]})"
+                for copy in copies
+            )
+            found[key] = f"the host of its disk copy does not answer: {told}"
+    return found
+
+
+async def of_unknown_origin(
+    connection: Connection, members: Sequence[Member], entries: Mapping[str, Entry]
+) -> frozenset[str]:
+    """Keys of which no cold copy would count if all hosts answered.  As `doubts`."""
+    found, _, _ = await _told_apart(connection, members, entries)
+    return frozenset(found)
+
+
+async def _told_apart(
+    connection: Connection, members: Sequence[Member], entries: Mapping[str, Entry]
+) -> tuple[dict[str, str], dict[str, list[OnLocalDisk]], _Hosts]:
+    """By key why no cold copy is of our put, and the disk copies that count when a host answers."""
     hosts = await learn(connection, members, entries)
     disk = connection.disk
     in_files = await disk.sound(members, entries) if disk is not None else frozenset()
@@ -65,18 +92,7 @@ async def doubts(
             found[member.key] = why
         else:
             to_ask[member.key] = copies
-    silent = await silent_of(
-        connection, {copy.endpoint for copies in to_ask.values() for copy in copies}
-    )
-    for key, copies in to_ask.items():
-        if all(copy.endpoint in silent for copy in copies):
-            told = ", ".join(
-                f"{hosts.name_of.get(copy.place, 'a host')} at {copy.endpoint or 'no address'}"
-                f" ({silent[copy.endpoint]})"
-                for copy in copies
-            )
-            found[key] = f"the host of its disk copy does not answer: {told}"
-    return found
+    return found, to_ask, hosts
 
 
 async def learn(
