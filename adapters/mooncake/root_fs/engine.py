@@ -10,6 +10,7 @@ mounted; in another store's folder nothing is touched.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from contextlib import contextmanager, suppress
@@ -64,7 +65,8 @@ class FileEngine:
         with _told(path):
             sign = _sign_of(path)
             if not self._is_signed(sign):
-                self._sign(sign)
+                self._sign(sign, over=False)
+                self._is_signed(sign)  # another store may have been quicker
 
     def adopt(self, path: str) -> str:
         """Make the folder this store's; whose it was, empty when it was not another's."""
@@ -72,7 +74,7 @@ class FileEngine:
             sign = _sign_of(path)
             owner = _owner_of(sign) or ""
             if owner != self._holder:
-                self._sign(sign)
+                self._sign(sign, over=True)
             return owner if is_foreign(owner, self._holder) else ""
 
     def _is_signed(self, sign: Path) -> bool:
@@ -86,13 +88,14 @@ class FileEngine:
         )
         return owner is not None
 
-    def _sign(self, sign: Path) -> None:
-        """Put the holder into the sign, as a whole."""
+    def _sign(self, sign: Path, *, over: bool) -> None:
+        """Put the holder into the sign, as a whole; over one that is there only where told to."""
         draft = sign.with_name(f"{SIGN}.{self._holder}.{os.getpid()}")
         draft.write_text(self._holder, encoding="utf-8")
         with _opened(str(draft)) as fd:
             os.fsync(fd)
-        draft.rename(sign)
+        if over or not _linked(draft, sign):
+            draft.rename(sign)
         sync_folder(sign.parent)
 
     def seal(self, path: str) -> tuple[str, bytes]:
@@ -231,6 +234,20 @@ def _stamp(path: str) -> str:
 def _sign_of(path: str) -> Path:
     """In the cluster's folder: two levels above the folder of any file."""
     return Path(path).parents[2] / SIGN
+
+
+def _linked(draft: Path, sign: Path) -> bool:
+    """Give a file that name unless it is taken; False where the file system has no links."""
+    try:
+        os.link(draft, sign)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
+            raise
+        return False
+    draft.unlink()
+    return True
 
 
 def _owner_of(sign: Path) -> str | None:
