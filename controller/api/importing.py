@@ -10,6 +10,7 @@ from weightctl.controller.errors import ErrorCode, WeightError
 from weightctl.controller.runtime.border import remark_of
 from weightctl.controller.weightstore.preview import Previewing, sets_itself_up
 from weightctl.controller.weightstore.primitives import complete_mask
+from weightctl.controller.weightstore.strangers import unread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -103,6 +104,9 @@ def _steps(found: Preview) -> Iterator[doc.StepFields]:
     for number, indexes in ((1, payloads), (2, [manifest])):
         for target in found.targets:
             name = target.tier.profile.name
+            strange = [index for index in indexes if index in _unread(found, target)]
+            if strange:
+                yield _step(found, (number, "verify", "ContentUnknown"), (name, name), strange)
             missing = [index for index in indexes if not _is_there(target, index)]
             if missing:
                 reason = "Missing" if number == 1 else "ManifestLast"
@@ -110,6 +114,14 @@ def _steps(found: Preview) -> Iterator[doc.StepFields]:
             if target.tier.profile.capabilities.persistent:
                 yield _step(found, (number, "verify", "ProofBeforeReady"), (name, name), indexes)
     yield _step(found, (3, "commit", "AllSeen"), ("", ""), [*payloads, manifest])
+
+
+def _unread(found: Preview, target: Standing) -> frozenset[int]:
+    """What is there of the very size, while nobody knows with which content."""
+    if target.seen is None:
+        return frozenset()
+    keys = {member.key for member in unread(target.seen, found.members)}
+    return frozenset(index for index, key in enumerate(found.members.keys) if key in keys)
 
 
 def _is_there(target: Standing, index: int) -> bool:
@@ -174,6 +186,15 @@ def _remarks(found: Preview) -> list[str]:
     }
     for name, count in written.items():
         remarks.append(f"{count} objects are being written in {name}: an import waits for them")
+    for one in () if _stands(found) else found.targets:
+        strange = sorted(_unread(found, one))
+        if strange:
+            remarks.append(
+                f"{len(strange)} objects of the very size are in {one.tier.profile.name} already"
+                f" (the first is {found.members.keys[strange[0]]}), and what is in them is not"
+                " known without reading them: the import reads them, and is refused with CONFLICT"
+                " for other content"
+            )
     if not _stands(found):
         remarks.append(
             "the revision is IMPORTING, and readable by nobody, until every object was seen in"

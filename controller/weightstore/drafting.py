@@ -8,7 +8,7 @@ can hold; and a revision of that name with other content.
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from anyio import to_thread
@@ -46,6 +46,14 @@ class Draft:
     members: Members
     """In key order, with UNKNOWN_DIGEST; the manifest has the size that it will have."""
     manifest_bytes: int
+
+    def hashed(self, digests: Sequence[bytes]) -> Members:
+        """The members with the digests of the payloads; the manifest's time is still to come."""
+        known = dict(zip((one.key for one in self.layout.payloads), digests, strict=True))
+        return replace(
+            self.members,
+            sha256=b"".join(known.get(key, UNKNOWN_DIGEST) for key in self.members.keys),
+        )
 
 
 async def draft(

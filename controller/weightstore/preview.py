@@ -19,22 +19,22 @@ from weightctl.controller.core.records import Availability
 from weightctl.controller.core.refusals import conflict
 from weightctl.controller.core.state import WeightState
 from weightctl.controller.errors import UnknownOutcomeError, WeightError
-from weightctl.controller.ports import NOT_SET_UP, SET_UP_BY_USE, Conflict
+from weightctl.controller.ports import NOT_SET_UP, SET_UP_BY_USE
 from weightctl.controller.weightstore.adoptable import Obstacle
-from weightctl.controller.weightstore.candidate import UNKNOWN_DIGEST
 from weightctl.controller.weightstore.digests import digest_payloads
 from weightctl.controller.weightstore.drafting import Draft, check_same, draft, require_text
 from weightctl.controller.weightstore.layout import created_at
 from weightctl.controller.weightstore.placement import Standing, by_default, no_place, standing
-from weightctl.controller.weightstore.primitives import as_members, refusal
+from weightctl.controller.weightstore.primitives import as_members
 from weightctl.controller.weightstore.readers import opened
+from weightctl.controller.weightstore.strangers import conflicts, is_shown
 from weightctl.controller.weightstore.upload import Upload
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from weightctl.controller.core.identity import Identity
-    from weightctl.controller.core.observation import Members, ReplicaDetail
+    from weightctl.controller.core.observation import Members
     from weightctl.controller.core.records import RevisionMetadata
     from weightctl.controller.ports import Tier
     from weightctl.controller.weightstore.options import WeightStoreOptions
@@ -96,7 +96,7 @@ class Previewing:
                 members = made.members
             standings = await self._standings(made.members)
             targets, obstacles = self._targets(standings, made.members.group_id, refused)
-            if members is made.members and any(_shown(found) for found in targets):
+            if members is made.members and any(is_shown(one.seen) for one in targets if one.seen):
                 members = await self._hashed(source, made)
             obstacles += [one for found in targets for one in _strange(found, members)]
         return Preview(
@@ -154,13 +154,7 @@ class Previewing:
         return found
 
     async def _hashed(self, source: ModelSource, made: Draft) -> Members:
-        """The members with the digests of the payloads; the manifest's time is not known yet."""
-        digests = await self._digests(source, made)
-        known = dict(zip((one.key for one in made.layout.payloads), digests, strict=True))
-        return replace(
-            made.members,
-            sha256=b"".join(known.get(key, UNKNOWN_DIGEST) for key in made.members.keys),
-        )
+        return made.hashed(await self._digests(source, made))
 
     # --- tiers ---
 
@@ -200,12 +194,6 @@ def sets_itself_up(found: Standing) -> bool:
     return NOT_SET_UP in f"{error.what}: {error.why}"
 
 
-def _shown(found: Standing) -> bool:
-    """Whether something lies under a key."""
-    seen = found.seen
-    return seen is not None and (MemberState.COMPLETE in seen.states or bool(seen.details))
-
-
 def _strange(found: Standing, members: Members) -> list[Obstacle]:
     """What in a tier would stop the import: what is not told, and other content under a key."""
     seen, name = found.seen, found.tier.profile.name
@@ -218,25 +206,10 @@ def _strange(found: Standing, members: Members) -> list[Obstacle]:
             "see what `weightctl doctor` says of it; an import would wait for it, then give up",
         )
         return [Obstacle(key="", tier=name, error=silent)]
-    obstacles = []
-    rows = [(members.member(index), detail) for index, detail in seen.details.items()]
-    for member, detail in sorted(rows, key=lambda row: (row[0].data_type, row[0].key)):
-        why = _other(detail, member.size_bytes, member.sha256)
-        if why:
-            error = refusal(found.tier, member, Conflict(detail=why))
-            obstacles.append(Obstacle(key=member.key, tier=name, error=error))
-    return obstacles
-
-
-def _other(detail: ReplicaDetail, size_bytes: int, sha256: bytes) -> str:
-    """Why what lies there is another content; empty when it is not known to be."""
-    if detail.size_bytes != size_bytes:
-        return f"an object of {detail.size_bytes} bytes lies under its key, it has {size_bytes}"
-    if detail.sha256 in (None, sha256):
-        return ""
-    if sha256 == UNKNOWN_DIGEST:
-        return "a manifest of an earlier revision of this name lies under its key"
-    return "an object with other bytes lies under its key"
+    return [
+        Obstacle(key=member.key, tier=name, error=error)
+        for member, error in conflicts(found.tier, seen, members)
+    ]
 
 
 def _check_registered(identity: Identity, held: Members, members: Members) -> None:

@@ -27,8 +27,7 @@ from weightctl.controller.errors import (
     UnknownOutcomeError,
     WeightError,
 )
-from weightctl.controller.ports import Fence
-from weightctl.controller.weightstore import readers
+from weightctl.controller.weightstore import readers, strangers
 from weightctl.controller.weightstore.digests import digest_payloads
 from weightctl.controller.weightstore.drafting import check_same, draft
 from weightctl.controller.weightstore.layout import created_at
@@ -98,10 +97,14 @@ class Import:
         """Bring the source in as `identity`.  See `WeightStore.put` for errors."""
         drafted = await draft(identity, source, self._tiers, names, self._options)
         layout = drafted.layout
+        await self._placed(identity, drafted.members, names)  # before a large source is hashed
         meter = Meter(self._progress, "hash", layout.logical_bytes)
         digests = await digest_payloads(source, layout.payloads, self._options.workers, meter.add)
         await to_thread.run_sync(source.check_unchanged)
-        placed = await self._placed(identity, drafted.members, names)
+        members = drafted.hashed(digests)
+        placed = await self._placed(identity, members, names)
+        for tier in placed:
+            await strangers.refuse(tier, members, self._looking_at(tier))
         record = await self._store.begin_import(
             identity=identity,
             expected_payload_count=len(layout.payloads),
@@ -143,16 +146,21 @@ class Import:
             raise
         return []
 
+    def _looking_at(self, tier: Tier) -> Hands:
+        """To read what is there already, before there is a record."""
+        return Hands(
+            clock=self._clock,
+            options=self._options,
+            fence=self._store.fence,
+            limits=self._limits,
+            waits=Meter(self._progress, "verify", 0, tier.profile.name).wait,
+        )
+
     # --- writing to the tiers ---
 
     async def _write(self, source: ModelSource, upload: Upload, targets: Sequence[Tier]) -> int:
         """Payloads into every target, verified where persistent, then the manifest likewise."""
-        fence = Fence(
-            holder=self._store.holder,
-            term=self._store.term,
-            operation_id=0,
-            generation=upload.record.metadata_generation,
-        )
+        fence = replace(self._store.fence, generation=upload.record.metadata_generation)
         hands = Hands(clock=self._clock, options=self._options, fence=fence, limits=self._limits)
         moved: list[int] = []
 

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import anyio
 import pytest
+from anyio import to_thread
 
 from tests.support.plain_tier import PlainTier
 from tests.support.rig import IDENTITY, Rig, rig
+from weightctl.controller.api.importing import document
 from weightctl.controller.core.observation import Member
 from weightctl.controller.core.tiers import TierCapacity
 from weightctl.controller.errors import (
@@ -123,3 +125,19 @@ async def test_a_tier_that_cannot_hold_a_key_is_passed_over(tmp_path: Path) -> N
         report = await store.put(IDENTITY, parts.source)
         assert report.tiers == ("second", "disk")
         assert tuple(one.tier.profile.name for one in found.targets) == report.tiers
+
+
+async def test_what_would_have_to_be_read_is_told_and_not_read(tmp_path: Path) -> None:
+    async with rig(tmp_path) as parts:
+        await parts.weights.put(IDENTITY, parts.source)
+        key, held = parts.payload_keys()[0], dict(parts.hot.content)
+    other = tmp_path / "other"
+    await to_thread.run_sync(other.mkdir)
+    async with rig(other) as parts:
+        parts.hot.content[key] = bytes(len(held[key]))
+        tiers = [parts.hot, parts.cold]
+        plan = document(await foretold(parts, tiers), tiers)
+        assert plan["verdict"] == "importable"
+        (step,) = [one for one in plan["steps"] if one["reason"] == "ContentUnknown"]
+        assert (step["target"], step["members"], step["round"]) == ("memory", 1, 1)
+        assert [key for text in plan["remarks"] if key in text]

@@ -47,6 +47,12 @@ async def refused(parts: Rig, code: ErrorCode, source: Path | None = None) -> No
     assert caught.value.code is code
 
 
+async def is_free(parts: Rig) -> None:
+    """Nothing is recorded under the name."""
+    with pytest.raises(WeightError, match="NOT_FOUND"):
+        await parts.availability()
+
+
 async def test_import_publishes_what_is_in_both_tiers(tmp_path: Path) -> None:
     async with rig(tmp_path) as parts:
         report = await parts.weights.put(IDENTITY, parts.source)
@@ -198,8 +204,35 @@ async def test_foreign_object_under_a_payload_key_is_a_conflict_and_stays(tmp_pa
         key = f"{payload_prefix(IDENTITY)}00000001"
         parts.hot.content[key] = b"foreign"
         await refused(parts, ErrorCode.CONFLICT)
-        assert parts.hot.content[key] == b"foreign"
-        assert await parts.availability() is Availability.IMPORTING
+        assert parts.hot.content == {key: b"foreign"}
+        assert not parts.cold.content
+        await is_free(parts)
+        del parts.hot.content[key]
+        assert (await parts.weights.put(IDENTITY, parts.source)).record.metadata_generation == 2
+
+
+async def test_object_of_the_very_size_is_read_before_anything_is_recorded(tmp_path: Path) -> None:
+    async with rig(tmp_path) as parts:
+        await parts.weights.put(IDENTITY, parts.source)
+        right = dict(parts.hot.content)
+    anew = tmp_path / "anew"
+    await to_thread.run_sync(anew.mkdir)
+    async with rig(anew) as parts:
+        key = f"{payload_prefix(IDENTITY)}00000001"
+        parts.hot.content[key] = bytes(len(right[key]))
+        await refused(parts, ErrorCode.CONFLICT)
+        await is_free(parts)
+        parts.hot.content[key] = right[key]
+        report = await parts.weights.put(IDENTITY, parts.source)
+        both = report.logical_bytes + len(parts.hot.content[MANIFEST_KEY])
+        assert report.moved_bytes == 2 * both - len(right[key])
+
+
+async def test_manifest_of_an_earlier_revision_leaves_the_name_free(tmp_path: Path) -> None:
+    async with rig(tmp_path) as parts:
+        parts.cold.content[MANIFEST_KEY] = b"an old one"
+        await refused(parts, ErrorCode.CONFLICT)
+        await is_free(parts)
 
 
 # --- outcomes -------------------------------------------------------------------------------------
@@ -421,12 +454,15 @@ async def test_import_goes_to_the_first_tiers_with_room(tmp_path: Path) -> None:
 async def test_import_that_fits_nowhere_says_what_it_needs(tmp_path: Path) -> None:
     async with rig(tmp_path) as parts:
         hot = PlainTier("hot", hot=True, capacity_bytes=100)
+        told: list[Progress] = []
         with pytest.raises(CapacityError, match="hot: needs") as caught:
-            await store_over(parts, hot, parts.cold).put(IDENTITY, parts.source)
+            await store_over(parts, hot, parts.cold).put(
+                IDENTITY, parts.source, progress=told.append
+            )
         assert caught.value.needed_bytes > caught.value.free_bytes == 100
+        assert not told  # a source is not read for minutes before it is refused for its size
         assert not parts.cold.content
-        with pytest.raises(WeightError, match="NOT_FOUND"):
-            await parts.availability()
+        await is_free(parts)
 
 
 async def test_import_without_a_persistent_tier_must_be_asked_for(tmp_path: Path) -> None:
