@@ -181,8 +181,8 @@ class DropItem:
     """The object itself is being deleted: a tier whose store cannot remove one replica alone may
     remove every replica of the object that its store has.  Others take no notice."""
     elsewhere: bool = False
-    """A copy on another medium was proven for this drop: the tier needs to keep none of its own, and
-    one that it cannot prove may go as well.  Others take no notice."""
+    """A copy on another medium was proven for this drop: the tier needs to keep none of its own,
+    and one that it cannot prove may go as well.  Others take no notice."""
 
 
 class Limiter(Protocol):
@@ -267,6 +267,13 @@ class Remarking(Protocol):
         """
 
 
+class Foretelling(Protocol):
+    """What a tier may have beside the port, where a drop may be done in ways that differ much."""
+
+    def dropping(self, keys: Sequence[str]) -> str:
+        """How replicas of these members would be dropped now, for people, without asking."""
+
+
 class Choosing(Protocol):
     """What a tier may have beside the port, where it cannot keep every object; for imports."""
 
@@ -311,8 +318,6 @@ class Reporting(Protocol):
         """
 
 
-NOT_SET_UP = "not set up yet"
-"""How a dry run names a medium that was never used."""
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
     """What `doctor` tells of one thing."""
@@ -336,6 +341,8 @@ class Checking(Protocol):
         """
 
 
+NOT_SET_UP = "not set up yet"
+"""How a dry run names a medium that was never used."""
 SET_UP_BY_USE = "the first import sets it up"
 """What a person must do about it, where that is nothing; else the tier says what has to be done."""
 

@@ -10,6 +10,7 @@ can prove must not be what readers are left with.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 
     InstanceOf = Callable[[str, Entry], str]
 
+_log = logging.getLogger(__name__)
 POLL_S = 0.05
 ALONE = (
     "this Mooncake release cannot remove one such replica alone; it goes with the whole object,"
@@ -351,6 +353,9 @@ async def _drop_owned(
                 until_ms=_busy_until_ms(connection, member.group_id),
                 detail="a reader holds a lease on it, or its offload has just read it",
             )
+    done = sum(isinstance(work.outcomes[index], Done) for index in owned)
+    if done:
+        _log.info("cleared the memory replicas of %d objects", done)
     _note_waiting(connection, batch, owned, work)
     for index in leased:
         if connection.reads.may_be_anothers(batch[index].member):

@@ -27,6 +27,7 @@ from weightctl.adapters.mooncake.master.replicas import (
     states_of,
 )
 from weightctl.adapters.mooncake.ownership.strays import MANAGED_PREFIX, strays
+from weightctl.adapters.mooncake.parking.dropping import foretold
 from weightctl.adapters.mooncake.proof.dead_ends import dead_ends
 from weightctl.adapters.mooncake.proof.verifying import Verifying
 from weightctl.adapters.mooncake.removal import named, remove
@@ -147,6 +148,10 @@ class MooncakeTier:
         if self._kind is not LOCAL_DISK:
             return {}
         return await dead_ends(self._connection, members)
+
+    def dropping(self, keys: Sequence[str]) -> str:
+        """As ports.Foretelling: of memory, which is cleared or parked."""
+        return foretold(self._connection, keys) if self._kind is MEMORY else ""
 
     def remark(self) -> str:
         """As ports.Remarking: that looking kept nothing alive; for the whole connection."""

@@ -20,13 +20,13 @@ from weightctl.controller.core.plan import StepKind
 from weightctl.controller.core.records import Availability, Operation
 from weightctl.controller.core.validity import PUBLISHED
 from weightctl.controller.errors import ErrorCode, WeightctlError, WeightError
-from weightctl.controller.runtime.border import complaint_of, remark_of
+from weightctl.controller.runtime.border import complaint_of, dropping_of, remark_of
 from weightctl.controller.runtime.conditions import ConditionType
 from weightctl.controller.runtime.survey import Question, observe_and_plan
 from weightctl.controller.weightstore.options import WeightStoreOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from weightctl.controller.api import documents as doc
     from weightctl.controller.core.identity import Identity
@@ -168,8 +168,20 @@ class Planning:
         warnings = views.warnings(rounds[0], self.policy)
         if rounds[0].lost_members:
             warnings.append(loss(lost_keys(answer.situation)))
-        remarks = list(dict.fromkeys(filter(None, map(remark_of, self.tiers))))
+        told = [*map(remark_of, self.tiers)]
+        if answer.situation.record.availability in PUBLISHED:
+            told = [*self._droppings(rounds, answer), *told]
+        remarks = list(dict.fromkeys(filter(None, told)))
         return views.plan(subject.identity, verb, rounds, warnings=warnings, remarks=remarks)
+
+    def _droppings(self, rounds: Sequence[Plan], answer: Answer) -> Iterator[str]:
+        """How what is to be dropped would be, where a tier has several ways."""
+        tiers = {tier.profile.name: tier for tier in self.tiers}
+        for step in (step for made in rounds for step in made.steps):
+            tier = tiers.get(step.source)
+            if step.kind is StepKind.DROP and tier is not None:
+                keys = answer.situation.members.keys
+                yield dropping_of(tier, [keys[index] for index in step.indexes()])
 
     async def copies_short(self, subject: Subject, wish: Wish) -> bool:
         """Whether a repair would find something to do: a copy to bring in or to set aside."""

@@ -105,7 +105,7 @@ def describe(
         "membersTotal": len(members),
         "leases": [_lease(state, lease, now_ms) for lease in state.leases_of(identity)],
         "operations": [views.operation_fields(item) for item in operations],
-        "evidence": [_evidence(row) for row in stored.evidence(identity)],
+        "evidence": [_evidence(row) for row in _last_tries(stored.evidence(identity))],
         "damage": [_damage(row) for row in stored.damage(revision["manifest"]["payloadGroupId"])],
     }
 
@@ -165,6 +165,15 @@ def _revision(state: WeightState, view: RevisionView) -> doc.Revision:
 
 def _lease(state: WeightState, lease: RevisionLease, now_ms: int) -> doc.Lease:
     return views.lease(lease, live=lease in state.active_leases(lease.identity, now_ms))
+
+
+def _last_tries(rows: Iterable[EvidenceRow]) -> Iterable[EvidenceRow]:
+    """One row for each drop: evidence is written down before each try of it."""
+    tries = {
+        (row.operation_id, row.member_key, row.dropped_tier, row.dropped_instance): row
+        for row in rows
+    }
+    return tries.values()
 
 
 def _evidence(row: EvidenceRow) -> doc.EvidenceFields:

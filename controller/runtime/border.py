@@ -77,6 +77,12 @@ def remark_of(tier: Tier) -> str:
     return str(remark()) if callable(remark) else ""
 
 
+def dropping_of(tier: Tier, keys: Sequence[str]) -> str:
+    """How a tier would drop these (`ports.Foretelling`); empty when it says nothing."""
+    dropping = getattr(tier, "dropping", None)
+    return str(dropping(keys)) if callable(dropping) else ""
+
+
 class BorderedTier(ForwardingTier):
     """`ports.Tier` over a plugin's.
 
@@ -193,6 +199,15 @@ class BorderedTier(ForwardingTier):
             return shown(self._guest.asked("remark", super().remark))
         except Exception as error:  # noqa: BLE001 - foreign code
             self._guest.complain("remark", shown(error))
+            return ""
+
+    def dropping(self, keys: Sequence[str]) -> str:
+        """As `ports.Foretelling`; empty for a plugin that has nothing of the kind."""
+        try:
+            ask = super().dropping
+            return shown(self._guest.asked("dropping", lambda: ask(keys)))
+        except Exception as error:  # noqa: BLE001 - foreign code
+            self._guest.complain("dropping", shown(error))
             return ""
 
     def unfit(self, member: Member) -> str:

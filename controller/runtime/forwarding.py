@@ -144,6 +144,11 @@ class ForwardingTier:
         remark = getattr(self._inner, "remark", None)
         return str(remark()) if callable(remark) else ""
 
+    def dropping(self, keys: Sequence[str]) -> str:
+        """As `ports.Foretelling`; empty where the wrapped tier has one way."""
+        dropping = getattr(self._inner, "dropping", None)
+        return str(dropping(keys)) if callable(dropping) else ""
+
     def unfit(self, member: Member) -> str:
         """As `ports.Choosing`; empty where the wrapped tier does not choose."""
         unfit = getattr(self._inner, "unfit", None)

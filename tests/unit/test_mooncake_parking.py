@@ -67,6 +67,7 @@ async def test_the_client_that_put_objects_clears_them_and_mounts_nothing(
 ) -> None:
     async with memory(imitated, tmp_path) as tier:
         members = await store(tier, CONTENTS)
+        assert tier.dropping(list(CONTENTS)).startswith("memory of 3 objects is cleared at once")
         items = [await drop_item(tier, member) for member in members]
         assert kinds(await tier.drop(items, fence())) == ["Done"] * 3
         assert "mount" not in imitated.calls
@@ -90,6 +91,9 @@ async def test_another_client_parks_them_and_leaves_no_segment(
         members = await store(tier, CONTENTS)
     segments = set(imitated.segments)
     async with memory(imitated, tmp_path) as tier:
+        told = tier.dropping(list(CONTENTS))
+        assert told.startswith("memory of 3 objects is parked, because")
+        assert "cleared" not in told
         await dropped(tier, members)
         assert await states(tier, *members) == [MemberState.ABSENT] * 3
     assert "mount" in imitated.calls

@@ -38,6 +38,7 @@ class Clients:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._view = ""
+        self._token = ""
         self._unrevoked: set[str] = set()
         """Keys whose put was begun and could not be taken back yet."""
         self._owner: WorkerPool
@@ -46,6 +47,7 @@ class Clients:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """They can be used within the block, and end with it."""
+        self._token = ""
         async with AsyncExitStack() as stack:
             self._owner = await stack.enter_async_context(self.pool("owner", 1))
             self._readers = await stack.enter_async_context(self.pool("reader", READERS))
@@ -87,8 +89,13 @@ class Clients:
         Whether a Master that took over knows who has put an object is not certain.  Raises
         ReconcileError.
         """
-        async with self.client_of(self._owner) as (_, token):
-            return f"{token}@{self._site.book.epoch}:{self._view}"
+        async with self.client_of(self._owner) as (_, self._token):
+            return self.last_owner_name
+
+    @property
+    def last_owner_name(self) -> str:
+        """As `owner_name`, of the client that has owned last here; without asking anybody."""
+        return f"{self._token}@{self._site.book.epoch}:{self._view}"
 
     @asynccontextmanager
     async def reader(self) -> AsyncIterator[CountedWorker]:

@@ -10,12 +10,14 @@ prove to be free of others' objects stays mounted, and the drop waits.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import anyio
 from anyio import to_thread
 
 from weightctl.adapters.mooncake.master.replicas import MEMORY, is_there, state_of
+from weightctl.adapters.mooncake.options import MIB
 from weightctl.adapters.mooncake.parking.drain import Drains
 from weightctl.adapters.mooncake.parking.lot import OWN_BYTES, Lot
 from weightctl.controller.core.observation import MemberState
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from weightctl.adapters.mooncake.connection import Connection
     from weightctl.controller.core.observation import Member
 
+_log = logging.getLogger(__name__)
 _NO_DRAIN = (
     "cannot drop: not the owner. An earlier client put it and only that one may clear it; to park"
     " it without harm to others' objects a Master is needed that knows drain jobs, and this one"
@@ -61,6 +64,24 @@ async def park(connection: Connection, members: Sequence[Member]) -> list[Outcom
     return outcomes
 
 
+def foretold(connection: Connection, keys: Sequence[str]) -> str:
+    """How the memory replicas of these would be dropped by this process, for people."""
+    owner, book = connection.clients.last_owner_name, connection.book
+    rows = [book.get(key) for key in keys]
+    cleared = sum(row is not None and row.owner == owner for row in rows)
+    told = []
+    if cleared:
+        told.append(f"of {cleared} objects is cleared at once, by the client that has put them")
+    if cleared < len(keys):
+        room = connection.options.parking_bytes // MIB
+        told.append(
+            f"of {len(keys) - cleared} objects is parked, because the client that has put them is"
+            f" gone: it is moved over the network onto a passing segment of weightctl's, up to"
+            f" {room} MiB at a time, which goes after {connection.options.lease_ttl_s:g} s"
+        )
+    return f"memory {' and '.join(told)}" if told else ""
+
+
 def _too_large(connection: Connection, member: Member) -> str:
     return (
         f"cannot drop: not the owner. An earlier client put it and only that one may clear it; to"
@@ -85,6 +106,8 @@ async def _park(connection: Connection, members: Sequence[Member]) -> dict[str, 
         if lot is None:
             lot = connection.lot = Lot(connection, members)
             lot.start()
+            size_bytes = sum(one.size_bytes for one in members)
+            _log.info("parks %d objects (%d bytes) to drop them", len(members), size_bytes)
         await _gone(connection, lot)
     entries, _ = await connection.look.entries([member.key for member in members])
     found: dict[str, Outcome] = {}
