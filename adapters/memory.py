@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from weightctl.adapters.shared.file_tier import FileTier
 from weightctl.adapters.shared.forgetting import ForgettingMedium
 from weightctl.adapters.shared.options import TierOptions
 from weightctl.adapters.shared.ownership import ADOPT
-from weightctl.adapters.shared.ram import available_bytes
+from weightctl.adapters.shared.ram import Available
 from weightctl.adapters.shared.room import Room, medium_free_bytes
 from weightctl.adapters.shared.root import Root
 from weightctl.controller.core.tiers import Capabilities, TierProfile
@@ -46,6 +46,7 @@ def factory(name: str, options: Mapping[str, object], context: TierContext, /) -
         latency_s=0.0001,
     )
     capacity_bytes = known.size_bytes("capacity_bytes")
+    free_bytes = partial(_free_bytes, Available(context.clock))
     root = Root(
         # Anybody can make a folder of a name that can be guessed in /dev/shm.
         ForgettingMedium(
@@ -55,7 +56,7 @@ def factory(name: str, options: Mapping[str, object], context: TierContext, /) -
             durable=True,
             holder=context.holder,
             trusted=Path(context.state_dir),
-            misfit=partial(_shortage, capacity_bytes or 0),
+            misfit=partial(_shortage, capacity_bytes or 0, free_bytes),
         ),
         Room(capacity_bytes, free_bytes),
         durable=False,
@@ -64,13 +65,13 @@ def factory(name: str, options: Mapping[str, object], context: TierContext, /) -
     return FileTier(profile, root, read_only=context.read_only, adopt=known.flag(ADOPT))
 
 
-def _shortage(capacity_bytes: int, folder_fd: int) -> str:
+def _shortage(capacity_bytes: int, free_bytes: Callable[[int], int], folder_fd: int) -> str:
     free = free_bytes(folder_fd)
     if capacity_bytes <= free:
         return ""
     return f"capacity_bytes is {capacity_bytes}, and only {free} bytes of memory can be used there"
 
 
-def free_bytes(root_fd: int) -> int:
+def _free_bytes(available: Available, root_fd: int) -> int:
     """What the tmpfs, the machine and the container can all still take, less a reserve."""
-    return int(min(medium_free_bytes(root_fd), available_bytes()))
+    return int(min(medium_free_bytes(root_fd), available()))

@@ -3,6 +3,7 @@
 Asks the machine and every control group that holds the process, its own and those above, because a
 container is killed at its own limit however much the machine has.  Invariant: the least of all
 answers counts, an eighth of each bound is left to others, and what cannot be read bounds nothing.
+`Available` asks a dozen files seldom enough that small replicas do not wait for it.
 """
 
 from __future__ import annotations
@@ -13,9 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from weightctl.controller.ports import Clock
 
 KEPT_SHARE = 8
+ASK_S = 0.02
+"""How old an answer may be: what can be written meanwhile is far less than what is kept."""
 _NO_LIMIT_BYTES = 2**62
 """Control groups of version 1 say a number near 2**63 where nothing limits them."""
 _NO_MEMAVAILABLE = ("MemFree", "Buffers", "Cached")
@@ -42,6 +47,23 @@ def available_bytes(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgr
     proc, groups: where procfs and the control groups are mounted.
     """
     return max(0.0, min(_of_machine(proc), *_of_groups(proc, groups)))
+
+
+class Available:
+    """`available_bytes`, up to `ASK_S` old.  Not thread-safe: its owner locks."""
+
+    def __init__(self, clock: Clock, ask: Callable[[], float] = available_bytes) -> None:
+        self._clock = clock
+        self._ask = ask
+        self._bytes = 0.0
+        self._asked_s = -math.inf
+
+    def __call__(self) -> float:
+        """Bytes that can be taken, less what is kept for others."""
+        now_s = self._clock.monotonic_s()
+        if not 0 <= now_s - self._asked_s < ASK_S:
+            self._bytes, self._asked_s = self._ask(), now_s
+        return self._bytes
 
 
 def _of_machine(proc: Path) -> float:

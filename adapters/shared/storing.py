@@ -38,6 +38,8 @@ from weightctl.controller.ports import (
 T = TypeVar("T")
 MOVING_MAX = 4
 """Replicas that move at once: enough to overlap opening and synchronising, bounded in memory."""
+SMALL_BYTES = 64 * 1024
+"""Where nothing is synchronised, threads of so small replicas would only wait for each other."""
 
 
 class Mover:
@@ -90,8 +92,14 @@ class StoreRun:
                 await self._carry_one(index, portal)
 
         async with BlockingPortal() as portal, anyio.create_task_group() as group:
-            for _ in range(min(MOVING_MAX, len(todo))):
+            for _ in range(self._lanes(todo)):
                 group.start_soon(carry_some, portal)
+
+    def _lanes(self, todo: Sequence[int]) -> int:
+        sizes_bytes = sum(self._batch[index].member.size_bytes for index in todo)
+        if not self._root.durable and sizes_bytes < len(todo) * SMALL_BYTES:
+            return 1
+        return min(MOVING_MAX, len(todo))
 
     async def _carry_one(self, index: int, portal: BlockingPortal) -> None:
         item = self._batch[index]

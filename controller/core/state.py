@@ -77,6 +77,10 @@ class WeightState:
             if lease.expires_at_ms > now_ms and lease.fenced_metadata_generation <= generation
         ]
 
+    def live_leases(self, now_ms: int) -> int:
+        """How many leases of all revisions count now."""
+        return sum(len(self.active_leases(of, now_ms)) for of in self._leases_of)
+
     def view(self, record: RevisionMetadata, now_ms: int) -> RevisionView:
         """The record with the count and nearest expiry (wall ms) of its live leases."""
         live = self.active_leases(record.identity, now_ms)

@@ -51,7 +51,6 @@ class _Census:
 
     availability: Counter[Availability]
     residency: Counter[Residency]
-    leases: int = 0
     operations: int = 0
     oldest_ms: int | None = None
 
@@ -108,7 +107,6 @@ class Gauges:
             for record in part:
                 census.availability[record.availability] += 1
                 census.residency[record.residency] += 1
-                census.leases += len(self._store.leases(identity=record.identity))
                 if record.operation is not Operation.NONE:
                     self._count_operation(census, record.identity)
             await anyio.lowlevel.checkpoint()
@@ -127,7 +125,7 @@ class Gauges:
             metrics.availability.set(census.availability[availability], availability.name)
         for residency in Residency:
             metrics.residency.set(census.residency[residency], residency.name)
-        metrics.active_leases.set(census.leases)
+        metrics.active_leases.set(self._store.live_leases())
         metrics.pending_operations.set(census.operations)
         age_ms = 0 if census.oldest_ms is None else self._clock.wall_ms() - census.oldest_ms
         metrics.oldest_operation.set(max(age_ms, 0) / 1000)

@@ -80,6 +80,10 @@ class Reads(Part):
         """The live leases of a revision, empty for an unknown one."""
         return tuple(self._engine.state.active_leases(identity, self._clock.wall_ms()))
 
+    def live_leases(self) -> int:
+        """How many leases of all revisions are live."""
+        return self._engine.state.live_leases(self._clock.wall_ms())
+
     @typed
     def lease(self, *, lease_id: int) -> RevisionLease | None:
         """One lease, live or not; None for an unknown id."""

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from weightctl.adapters.shared.ram import available_bytes
+from tests.support.virtual_time import VirtualClock
+from weightctl.adapters.shared.ram import ASK_S, Available, available_bytes
 
 MIB = 1024 * 1024
 MACHINE = "MemTotal: 819200 kB\nMemFree: 1 kB\nMemAvailable: 409600 kB\n"
@@ -75,3 +76,11 @@ def test_every_control_group_bounds_it(
 
 def test_this_machine_answers() -> None:
     assert 0 <= available_bytes() < math.inf
+
+
+async def test_an_answer_is_used_for_a_moment_and_then_asked_again() -> None:
+    clock, answers = VirtualClock(), iter([300.0, 200.0])
+    available = Available(clock, lambda: next(answers))
+    assert [available(), available()] == [300, 300]
+    await clock.advance(2 * ASK_S)
+    assert available() == 200, "older than that"

@@ -7,7 +7,6 @@ that never gives its turn back is interrupted; one that cannot be ends the proce
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import signal
@@ -23,6 +22,7 @@ from weightctl.controller.cli.exit_codes import ExitCode
 from weightctl.controller.cli.settings import load_config
 from weightctl.controller.cli.watching import run_watched
 from weightctl.controller.errors import WeightctlError
+from weightctl.controller.runtime.garbage import collect_in_rounds
 from weightctl.controller.runtime.supervisor import stop_on_signals
 from weightctl.controller.telemetry.logs import JsonFormatter, LineFormatter
 from weightctl.controller.wiring import exported_metrics, open_app, reload
@@ -55,7 +55,7 @@ async def _serve(args: argparse.Namespace, config: Config) -> None:
         anyio.create_task_group() as tasks,
     ):
         controller = app.loop()
-        gc.freeze()  # what was read at the start stays; the collector need not walk it again
+        tasks.start_soon(collect_in_rounds, app.clock)
         tasks.start_soon(stop_on_signals, controller.stop, _leave_at_once)
         tasks.start_soon(_reload_on_signal, args, app)
         stopping = anyio.Event()
