@@ -17,7 +17,14 @@ import pytest
 from anyio import to_thread
 
 from tests.support.models import random_tensors, write_model
-from tests.support.mooncake.lab import PATIENT, Cluster, cluster, needs_wheel, until
+from tests.support.mooncake.lab import (
+    PATIENT,
+    SOON_MISSED,
+    Cluster,
+    cluster,
+    needs_wheel,
+    until,
+)
 from tests.support.mooncake.sidecar import sidecar
 from tests.support.mooncake.tiers import REAL, both_of
 from tests.support.rig import IDENTITY
@@ -96,7 +103,7 @@ def single(tmp_path: Path) -> Iterator[Cluster]:
 @pytest.fixture
 def forgetful(tmp_path: Path) -> Iterator[Cluster]:
     """A Master that soon misses a host; only the first host keeps what is put."""
-    with cluster(tmp_path, "--client_ttl=3", hosts=1, segment_mib=64) as made:
+    with cluster(tmp_path, SOON_MISSED, hosts=1, segment_mib=64) as made:
         made.add_host(64, offload=False)
         yield made
 

@@ -10,7 +10,14 @@ import pytest
 from anyio import to_thread
 
 from tests.support.models import random_tensors, write_model
-from tests.support.mooncake.lab import PATIENT, Cluster, cluster, needs_wheel, until
+from tests.support.mooncake.lab import (
+    PATIENT,
+    SOON_MISSED,
+    Cluster,
+    cluster,
+    needs_wheel,
+    until,
+)
 from tests.support.mooncake.sidecar import sidecar
 from tests.support.rig import IDENTITY, contents
 from weightctl.controller.core.records import Availability, Residency
@@ -89,7 +96,7 @@ def lone(tmp_path: Path) -> Iterator[Cluster]:
     """One host that its Master forgets soon."""
     folder = tmp_path / "cluster"
     folder.mkdir()
-    with cluster(folder, "--client_ttl=10", hosts=1) as made:
+    with cluster(folder, SOON_MISSED, hosts=1) as made:
         yield made
 
 
@@ -105,8 +112,12 @@ async def test_a_cache_under_pressure_costs_no_managed_member_and_evicts_its_own
         held = await to_thread.run_sync(cached, small)
         for _ in range(5):  # observing keeps none of them alive
             await beside.memory.observe(members)
-        await to_thread.run_sync(cache, small, 200)
-        assert held - await to_thread.run_sync(cached, small)
+
+        def pressed() -> bool:
+            cache(small, 200)
+            return bool(held - cached(small))
+
+        await to_thread.run_sync(until, "the cache evicts its own", pressed)
         seen = await beside.memory.observe(members)
         assert set(seen.states) == {3}, seen.problem
         loaded = await beside.weights.load(IDENTITY, verify=True)

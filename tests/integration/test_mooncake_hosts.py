@@ -11,7 +11,14 @@ import pytest
 from anyio import to_thread
 
 from tests.support.models import random_tensors, write_model
-from tests.support.mooncake.lab import Cluster, await_offloads, cluster, needs_wheel, until
+from tests.support.mooncake.lab import (
+    SOON_MISSED,
+    Cluster,
+    await_offloads,
+    cluster,
+    needs_wheel,
+    until,
+)
 from tests.support.mooncake.sidecar import WAIT_S, Sidecar, sidecar
 from tests.support.rig import IDENTITY, contents
 from weightctl.controller.api.app import StoreRecords
@@ -32,8 +39,6 @@ HOT, COLD, ABSENT, MIXED = Residency.HOT, Residency.COLD, Residency.ABSENT, Resi
 Noticed = Callable[[], Awaitable[None]]
 Kills = Callable[[Cluster, Noticed], Awaitable[None]]
 MODEL = random_tensors(rows=12_000)  # several payload objects
-CLIENT_TTL_S = 10
-"""After which a host is dead: longer than a busy machine holds one up that is alive."""
 LONG_TTL_S = 20
 """Longer than a prepared host takes to start there."""
 
@@ -48,7 +53,7 @@ def lone(tmp_path: Path) -> Iterator[Cluster]:
     """One host, which its Master forgets soon after its death."""
     folder = tmp_path / "cluster"
     folder.mkdir()
-    with cluster(folder, f"--client_ttl={CLIENT_TTL_S}", hosts=1) as made:
+    with cluster(folder, SOON_MISSED, hosts=1) as made:
         yield made
 
 
@@ -65,7 +70,7 @@ def patient(tmp_path: Path) -> Iterator[Cluster]:
 def three(tmp_path: Path) -> Iterator[Cluster]:
     folder = tmp_path / "cluster"
     folder.mkdir()
-    with cluster(folder, f"--client_ttl={CLIENT_TTL_S}", hosts=3) as made:
+    with cluster(folder, SOON_MISSED, hosts=3) as made:
         yield made
 
 

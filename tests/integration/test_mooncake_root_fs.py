@@ -13,7 +13,14 @@ from anyio import to_thread
 
 from tests.support.mooncake.below_fs import below_fs, tiers
 from tests.support.mooncake.driven import client
-from tests.support.mooncake.lab import PATIENT, Cluster, cluster, needs_wheel, until
+from tests.support.mooncake.lab import (
+    PATIENT,
+    SOON_DISCARDED,
+    Cluster,
+    cluster,
+    needs_wheel,
+    until,
+)
 from weightctl.adapters.conformance.suite.material import (
     content_of,
     drop_item,
@@ -43,15 +50,14 @@ CONTENT = content_of(9_000_000)
 
 @pytest.fixture(scope="module")
 def shared_master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with below_fs(tmp_path_factory.mktemp("shared")) as made:
+    with below_fs(tmp_path_factory.mktemp("shared"), *SOON_DISCARDED) as made:
         yield made
 
 
 @pytest.fixture
 def real(shared_master: Cluster, tmp_path: Path) -> Cluster:
-    """Emptied by its own call: everything in it was put at once, so nothing holds that up."""
-    shared_master.get("/api/v1/remove_all?force=true", method="POST")
-    until("every object has gone", lambda: not shared_master.get("/get_all_keys").split())
+    """Emptied, also of what a test that has failed did not end; its host offloads nothing."""
+    shared_master.remove_all()
     return shared_master
 
 

@@ -2,7 +2,7 @@
 
 import socket
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -81,9 +81,10 @@ class Known:
 def known() -> Iterator[Any]:
     with ExitStack() as stack:
         up = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-        with closing(socket.create_server(("127.0.0.1", 0))) as gone:
-            silent = gone.getsockname()[1]
-        yield Known(f"127.0.0.1:{up.getsockname()[1]}", f"127.0.0.1:{silent}")
+        refuses = stack.enter_context(socket.socket())  # its port is taken, and nobody listens
+        refuses.bind(("127.0.0.1", 0))
+        answers, refused = (f"127.0.0.1:{one.getsockname()[1]}" for one in (up, refuses))
+        yield Known(answers, refused)
 
 
 def segment(host: str, status: str) -> Segment:

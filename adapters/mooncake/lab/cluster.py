@@ -285,8 +285,19 @@ class Cluster:
     def empty(self) -> None:
         """Remove every object, whoever has put it, once no host is at work on one."""
         self.settle()
-        self.get("/api/v1/remove_all?force=true", method="POST")
-        until("every object has gone", lambda: not self.get("/get_all_keys").split())
+        self.remove_all()
+
+    def remove_all(self) -> None:
+        """Remove every object, also what a client began and did not end: that may take a while.
+
+        Such an object stays until its Master releases it (`--put_start_release_timeout_sec`).
+        """
+
+        def gone() -> bool:
+            self.get("/api/v1/remove_all?force=true", method="POST")
+            return not self.get("/get_all_keys").split()
+
+        until("every object has gone", gone)
 
     def settle(self) -> None:
         """Wait until every object has been offloaded."""

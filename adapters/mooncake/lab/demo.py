@@ -258,7 +258,7 @@ def main() -> int:
         return 1
     with tempfile.TemporaryDirectory(prefix="weightctl-mooncake-") as name:
         folder = Path(name)
-        with cluster(folder, segment_mib=512) as real:
+        with cluster(folder, "--client_ttl=120", segment_mib=512) as real:
             try:
                 Demo(real, folder, sys.argv[1]).tell()
             except DemoError as error:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults.processes.media import leftovers, replicas
-from tests.faults.processes.sidecar import Sidecar
+from tests.faults.processes.sidecar import PATIENCE_S, Sidecar
 from weightctl.controller.api.client import RemoteError
 from weightctl.controller.core.identity import Identity, parse_identity
 from weightctl.controller.core.records import Availability, RevisionMetadata
@@ -20,7 +20,6 @@ from weightctl.controller.store.oplog import verify_log
 from weightctl.controller.store.reading import StoredState, read_state
 
 ENDING = (Availability.DELETING, Availability.DELETED)
-LOADS = 5
 PUBLISHED = (Availability.READY, Availability.DEGRADED)
 
 
@@ -156,12 +155,13 @@ def check_tensors(sidecar: Sidecar, name: str) -> None:
     """What `load` writes is what was imported, tensor by tensor, byte by byte."""
     target = sidecar.folder / "out"
     asked = {"identity": name, "folder": str(target), "holder": "oracle", "force": True}
-    for attempt in range(LOADS):
+    until = time.monotonic() + PATIENCE_S
+    while True:
         try:
             sidecar.ask("load", **asked)
             break
         except RemoteError as refusal:  # a slow machine may outlive the short lease
-            if refusal.code != "LEASE_EXPIRED" or attempt == LOADS - 1:
+            if refusal.code != "LEASE_EXPIRED" or time.monotonic() > until:
                 raise
     assert tensors_in(target) == {
         tensor: content for tensor, (_, _, content) in sidecar.tensors.items()

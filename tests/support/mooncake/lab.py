@@ -28,6 +28,8 @@ from weightctl.adapters.mooncake.lab.pair import Pair, pair
 
 PATIENT = "--client_ttl=120"
 """A Master or a host that is held up does not lose what is in memory."""
+SOON_MISSED = "--client_ttl=10"
+"""A dead host is forgotten soon, and one that a busy machine holds up is not."""
 SOON_DISCARDED = ("--put_start_discard_timeout_sec=2", "--put_start_release_timeout_sec=12")
 """What a dead client began may be begun anew soon; a slow one has longer to end it."""
 SUITE_FLAGS = (PATIENT, *SOON_DISCARDED)
@@ -82,6 +84,7 @@ __all__ = [
     "MIB",
     "PATIENT",
     "SOON_DISCARDED",
+    "SOON_MISSED",
     "SUITE_FLAGS",
     "Cluster",
     "Pair",
