@@ -93,12 +93,20 @@ def differs(record: RevisionMetadata, found: Plan) -> bool:
 
 
 def _summary(record: RevisionMetadata, rounds: Sequence[Plan]) -> str:
-    """What it is: as it was seen, where the tiers were asked and all of them answered."""
+    """What it is: as it was seen, where the tiers were asked and told enough; else as recorded."""
     availability, residency, seen = record.availability, record.residency.name, ""
-    if rounds and differs(record, rounds[0]):
+    if rounds and _is_unsure(rounds[0]):
+        seen = " as it is recorded: not every tier says what it holds now"
+    elif rounds and differs(record, rounds[0]):
         availability, seen = rounds[0].availability or availability, " as observed now"
         residency = (rounds[0].residency or record.residency).name
     return f"{_SUMMARIES[availability]}; residency {residency}{seen}"
+
+
+def _is_unsure(found: Plan) -> bool:
+    """Whether a tier that gave no answer decides what the revision is."""
+    silent = any(wait.reason is Reason.TIER_UNKNOWN for wait in found.waits)
+    return silent and None in (found.availability, found.residency)
 
 
 def _from_difference(record: RevisionMetadata, rounds: Sequence[Plan]) -> Iterable[doc.Hold]:

@@ -329,6 +329,9 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
 
 def _plan(plan: Row, *, color: bool) -> str:
     facts = [f"{plan['processedMembers']} of {plan['totalMembers']} members done"]
+    silent = any(wait["reason"] == "TierUnknown" for wait in plan["waits"])
+    if silent and not plan["availability"] and plan["purpose"] == "keep":
+        facts = ["what the tiers hold is not known"]
     if plan["availability"] or plan["residency"]:
         facts.append(f"seen: {plan['availability'] or '?'}, {plan['residency'] or '?'}")
     if plan["steps"]:

@@ -78,8 +78,8 @@ class SmallObjects:
             code = await put(worker, key)
         if code != 0 and meaning_of(code) is not Meaning.EXISTS:
             raise TransientError(
-                f"{key} could not be put into {self._site.name}",
-                told(code),
+                self._site.name,
+                f"weightctl's own {key} could not be put there: {told(code)}",
                 "let at least one host with free memory be up; it is tried again",
             )
 

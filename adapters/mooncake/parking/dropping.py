@@ -75,8 +75,8 @@ def foretold(connection: Connection, keys: Sequence[str]) -> str:
     if cleared < len(keys):
         room = connection.options.parking_bytes // MIB
         told.append(
-            f"of {len(keys) - cleared} objects is parked, because the client that has put them is"
-            f" gone: it is moved over the network onto a passing segment of weightctl's, up to"
+            f"of {len(keys) - cleared} objects is parked, because this process has not put them:"
+            " it is moved over the network onto a passing segment of weightctl's, up to"
             f" {room} MiB at a time, which goes after {connection.options.lease_ttl_s:g} s"
         )
     return f"memory {' and '.join(told)}" if told else ""
