@@ -20,7 +20,9 @@ from weightctl.controller.api.planning import Planning
 from weightctl.controller.api.requests import One
 from weightctl.controller.api.surveys import explain
 from weightctl.controller.clock import SystemClock
+from weightctl.controller.core.identity import payload_prefix
 from weightctl.controller.core.records import Availability, Residency
+from weightctl.controller.errors import WeightError
 
 pytestmark = needs_wheel
 
@@ -175,3 +177,23 @@ async def test_a_client_that_may_not_clear_says_so_and_what_to_do_and_a_larger_l
         assert (await beside.record()).availability is READY
     async with sidecar(real, tmp_path) as beside:
         await beside.becomes(READY, COLD)
+
+
+async def test_what_a_stranger_has_put_under_its_keys_leaves_an_imports_name_free(
+    real: Cluster, tmp_path: Path, source: Path
+) -> None:
+    later = replace(IDENTITY, weight_generation=IDENTITY.weight_generation + 1)
+    async with sidecar(real, tmp_path) as beside:
+        await beside.weights.put(IDENTITY, source)
+        members, victim = await beside.members(), await a_payload(beside)
+        size_bytes = members.sizes_bytes[members.keys.index(victim)]
+        strange = tmp_path / "strange"
+        await to_thread.run_sync(strange.write_bytes, bytes(size_bytes))
+        key = victim.replace(payload_prefix(IDENTITY), payload_prefix(later))
+        await to_thread.run_sync(stranger, real, "copy", json.dumps({key: str(strange)}))
+        with pytest.raises(WeightError, match="CONFLICT"):
+            await beside.weights.put(later, source)
+        with pytest.raises(WeightError, match="NOT_FOUND"):
+            await beside.store.get(identity=later)
+        await to_thread.run_sync(until, "it is removed", removed(real, key))
+        assert (await beside.weights.put(later, source)).record.availability is READY

@@ -46,7 +46,7 @@ async def opened(
     **changes: object,
 ) -> AsyncIterator[MooncakeTier]:
     """One tier of its own connection, as `doctor` opens it."""
-    options = connection_options(master, library=IMITATED, deadline_s=60.0, **changes)
+    options = connection_options(master, **{"library": IMITATED, "deadline_s": 60.0, **changes})
     made = MooncakeOptions(kind=kind, connection=options, capacity_bytes=capacity_bytes)
     connection = shared(options, replace(context(folder), read_only=read_only))
     tier = DiskTier if kind == "mooncake-disk" else MooncakeTier
@@ -119,6 +119,14 @@ async def test_a_master_that_nobody_reaches_for_clients_is_a_fault(
     found = faults(await told(half, tmp_path))  # type: ignore[arg-type]
     assert set(found) == {"client"}
     assert "127.0.0.1:1" in found["client"]
+
+
+async def test_a_library_that_cannot_be_loaded_is_a_fault(
+    tmp_path: Path, master: FakeMooncake
+) -> None:
+    found = faults(await told(master, tmp_path, library="weightctl_has_no.such"))
+    assert set(found) == {"client"}
+    assert "MissingLibrary" in found["client"]
 
 
 async def test_no_host_and_segments_that_no_host_has_are_faults(
