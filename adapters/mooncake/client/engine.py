@@ -58,7 +58,8 @@ class Engine:
             raise TransientError(
                 f"the Mooncake client could not be set up at {self._setup['master_server_addr']}",
                 f"set-up answered {code}",
-                "check the options `master`, `metadata`, `protocol` and `cluster`",
+                "check the options `master`, `metadata`, `protocol` and `cluster`, and that the"
+                " Master's --root_fs_dir, where it has one, is mounted on this host",
             )
         self._pointer = _address(self._buffer)
         store.register_buffer(self._pointer, len(self._buffer))
