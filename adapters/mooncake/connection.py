@@ -65,6 +65,10 @@ class Connection:
         """By key that was put the clients that had settled before, until its keeper is noted."""
         self.sole: dict[str, str] = {}
         """By key the disk that was seen to hold the only copy, until it is known to be right."""
+        self.wrong_on_disk: dict[str, str] = {}
+        """By key the disk whose only copy was read wrong beside memory."""
+        self.unread_disks: dict[str, str] = {}
+        """By endpoint why the copies of that host cannot be read beside memory."""
         self.disk: DiskFiles | None = None
         """The files of DISK replicas, where there is a tier of them: then every put makes one."""
         self.speaker = ""

@@ -161,7 +161,7 @@ async def test_an_old_file_of_a_host_that_returns_is_no_copy_of_what_a_new_store
             await memory.drop([item], fence()),
         ):
             assert isinstance(outcome, Retry)
-            assert "may be an older file" in outcome.detail
+            assert "an older file" in outcome.detail
         assert await read_all(memory, member) == NEW
 
 

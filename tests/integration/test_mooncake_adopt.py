@@ -11,6 +11,7 @@ import pytest
 from anyio import to_thread
 
 from tests.support.models import random_tensors, write_model
+from tests.support.mooncake.driven import client
 from tests.support.mooncake.lab import PATIENT, Cluster, cluster, needs_wheel, until
 from tests.support.mooncake.sidecar import Sidecar, sidecar
 from tests.support.rig import IDENTITY, contents
@@ -120,6 +121,25 @@ async def test_what_a_lost_state_directory_knew_is_adopted_and_lives_on(
         assert not [key for key in left if key.startswith("weights/")]
 
 
+async def test_adopted_objects_with_another_hosts_disk_copies_are_evicted_and_come_back(
+    empty: Cluster, tmp_path: Path, source: Path
+) -> None:
+    """Whose those copies are tells nothing then: they are read from their hosts, beside memory."""
+    async with sidecar(empty, tmp_path / "old") as beside:
+        await beside.weights.put(IDENTITY, source)
+        before = await objects_of(beside)
+    await to_thread.run_sync(_move, empty, list(before))
+    async with sidecar(empty, tmp_path / "new") as beside:
+        report = await beside.weights.adopt(IDENTITY, before[manifest_key(IDENTITY)])
+        assert not report.obstacles
+        await beside.becomes(READY, HOT)
+        for target in (COLD, HOT):
+            await beside.start(target)
+            await beside.becomes(READY, target)
+        loaded = await beside.weights.load(IDENTITY, verify=True)
+        assert contents(loaded.tensors) == MODEL
+
+
 async def test_objects_of_others_are_adopted_by_content_or_refused_each_with_its_reason(
     empty: Cluster, tmp_path: Path, source: Path
 ) -> None:
@@ -161,6 +181,25 @@ async def test_objects_of_others_are_adopted_by_content_or_refused_each_with_its
         await beside.becomes(READY, HOT)
         loaded = await beside.weights.load(IDENTITY, verify=True)
         assert contents(loaded.tensors) == MODEL
+
+
+def _move(real: Cluster, keys: list[str]) -> None:
+    """Have each object's memory replica moved to the host that has not offloaded it."""
+    rows = json.loads(real.get("/get_segments_detail"))["segments"]
+    name_of = {row["te_endpoint"]: row["segment_name"] for row in rows}
+    names = [host.name for host in real.hosts]
+
+    def lies_on(key: str) -> str:
+        (replica,) = real.entry(key)["values"]
+        name: str = name_of[replica["transport_endpoint_"]]
+        return name
+
+    with client(real) as mover:
+        for key in keys:
+            source = lies_on(key)
+            (target,) = (name for name in names if name != source)
+            assert mover(f"store.create_move_task({key!r}, {source!r}, {target!r})[1]") == 0
+            until("it has moved", lambda: lies_on(key) == target)  # noqa: B023
 
 
 def _replace(real: Cluster, key: str, content: bytes, folder: Path) -> None:

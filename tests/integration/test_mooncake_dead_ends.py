@@ -64,7 +64,7 @@ async def test_what_needs_a_copy_that_memory_keeps_from_being_read_is_not_starte
         asked = planning(beside)
         assert await refused(asked, "evict") is None
         (key,) = [key for key in (await beside.members()).keys if "/payload/" in key]
-        imitated.brings_back(key, bytes(imitated.objects[key].content))
+        imitated.brings_back(key, bytes(imitated.objects[key].content)[::-1])
         for verb in ("evict", "repair"):
             refusal = await refused(asked, verb)
             assert refusal is not None
@@ -76,6 +76,21 @@ async def test_what_needs_a_copy_that_memory_keeps_from_being_read_is_not_starte
         await beside.delete()
 
 
+async def test_a_copy_of_unknown_origin_is_read_beside_memory_and_lets_an_evict_end(
+    imitated: FakeMooncake, source: Path, tmp_path: Path
+) -> None:
+    async with sidecar(imitated, tmp_path, library=IMITATED) as beside:
+        await beside.weights.put(IDENTITY, source)
+        await beside.becomes(READY, HOT)
+        (key,) = [key for key in (await beside.members()).keys if "/payload/" in key]
+        imitated.brings_back(key, bytes(imitated.objects[key].content))
+        assert await refused(planning(beside), "evict") is None
+        await beside.start(COLD)
+        await beside.becomes(READY, COLD)
+        assert imitated.objects[key].disk == "host9"
+        await beside.weights.load(IDENTITY)
+
+
 async def test_repair_and_evict_end_where_another_medium_can_have_the_copy(
     imitated: FakeMooncake, source: Path, tmp_path: Path
 ) -> None:
@@ -83,7 +98,7 @@ async def test_repair_and_evict_end_where_another_medium_can_have_the_copy(
         await beside.weights.put(IDENTITY, source)
         await beside.becomes(READY, HOT)
         (key,) = [key for key in (await beside.members()).keys if "/payload/" in key]
-        imitated.brings_back(key, bytes(imitated.objects[key].content))
+        imitated.brings_back(key, bytes(imitated.objects[key].content)[::-1])
         (also,) = [one for one in beside.weights._tiers if one.profile.name == "also"]
         for verb in ("repair", "evict"):
             assert await refused(planning(beside, also), verb) is None

@@ -2,6 +2,7 @@
 
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from weightctl.adapters.conformance.suite.material import (
     kinds,
     store,
 )
+from weightctl.adapters.mooncake.proof.on_disk import WRONG
 from weightctl.adapters.mooncake.tier import MooncakeTier
 from weightctl.controller.core.observation import Member
 from weightctl.controller.ports import Conflict, Retry
@@ -81,6 +83,7 @@ async def test_an_older_file_that_a_host_brings_back_is_no_copy_of_what_was_put(
 async def test_a_copy_of_unknown_origin_counts_once_it_was_read_with_nothing_in_memory(
     imitated: FakeMooncake, tmp_path: Path, content: bytes, verdict: str
 ) -> None:
+    imitated.serves_files = False
     async with tiers(imitated, tmp_path) as (memory, disk):
         (member,) = await store(memory, {"k": NEW})
         imitated.brings_back("k", content)
@@ -90,6 +93,36 @@ async def test_a_copy_of_unknown_origin_counts_once_it_was_read_with_nothing_in_
         if verdict == "Done":
             await memory.store([item_of(member, NEW)], fence())
             assert kinds(await disk.verify([member])) == ["Done"]
+
+
+@pytest.mark.parametrize("content, verdict", [(NEW, "Done"), (OLD, "Retry")])
+async def test_a_copy_of_unknown_origin_is_read_from_its_host_beside_memory_and_takes_no_lease(
+    imitated: FakeMooncake, tmp_path: Path, content: bytes, verdict: str
+) -> None:
+    async with tiers(imitated, tmp_path, appear_s=0.1) as (memory, disk):
+        (member,) = await store(memory, {"k": NEW})
+        imitated.brings_back("k", content)
+        imitated.objects["k"].lease_until = 0.0
+        assert kinds(await disk.verify([member])) == [verdict]
+        assert imitated.objects["k"].lease_until == 0.0
+        assert imitated.objects["k"].memory
+        proven = verdict == "Done"
+        ends = await disk.store([item_of(member, NEW)], fence())
+        assert kinds(ends) == ["NoOp" if proven else "Retry"]
+        found = await disk.unprovable([member])
+        assert found == ({} if proven else {"k": f"{WRONG}, on {imitated.master}"})
+
+
+async def test_what_memory_holds_is_not_known_by_the_copy_on_the_disk(
+    imitated: FakeMooncake, tmp_path: Path
+) -> None:
+    async with tiers(imitated, tmp_path) as (memory, disk):
+        (stored,) = await store(memory, {"k": OLD})
+        member = replace(stored, sha256=sha256(NEW).digest())
+        imitated.brings_back("k", NEW)
+        await to_thread.run_sync(memory._connection.book.forget, ["k"])
+        assert kinds(await disk.verify([member])) == ["Corrupt"], "it is memory that is read first"
+        assert memory._connection.book.get("k") is None
 
 
 @pytest.mark.parametrize("content", [NEW, OLD])
@@ -195,6 +228,7 @@ async def test_an_old_file_that_was_alone_once_is_not_proven_by_what_came_from_a
         imitated.brings_back("k", OLD)
         assert kinds(await disk.verify([member])) == ["Corrupt"]
         one.memory, one.promote_at = right, None  # read from a host that has gone again
+        one.content[:] = NEW  # also where what was read just now has been promoted meanwhile
         item = await drop_item(memory, member)
         assert kinds(await memory.verify([member])) == ["Done"]
         assert kinds(await disk.verify([member])) == ["Retry"]

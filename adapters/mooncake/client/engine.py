@@ -15,6 +15,7 @@ import os
 from importlib import metadata
 from typing import Any
 
+from weightctl.adapters.mooncake.client.on_disk import OnDisk
 from weightctl.controller.errors import TerminalError, TransientError
 
 _DATA_TYPES = {1: "WEIGHT", 2: "METADATA"}
@@ -34,6 +35,7 @@ class Engine:
         self._token = ""
         self._held: mmap.mmap | None = None
         self._held_by: dict[str, mmap.mmap] = {}
+        self._on_disk: OnDisk | None = None
 
     def connect(self, token: str, environment: dict[str, str]) -> str:
         """Set the client up, once; the token given then, by which it is known as an owner.
@@ -190,6 +192,15 @@ class Engine:
     def let_go(self) -> None:
         """Forget the held object."""
         self._held = None  # its memory goes with the last view of it
+
+    def digest_on_disk(
+        self, endpoint: str, key: str, size_bytes: int, timeout_s: float
+    ) -> tuple[bytes, int]:
+        """As `OnDisk.digest`; takes no lease.  A library may bring a way of its own."""
+        if self._on_disk is None:
+            kind = getattr(self._library, "OnDisk", OnDisk)
+            self._on_disk = kind(self._setup, self._buffer, self._pointer)
+        return self._on_disk.digest(endpoint, key, size_bytes, timeout_s)
 
     def touch(self, keys: list[str]) -> None:
         """Ask for objects as a reader does, which makes the Master promote them."""

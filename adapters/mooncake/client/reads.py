@@ -146,6 +146,11 @@ class Reads:
         if rest_s > 0:
             self._dropped[member.key] = now_s + rest_s
             return self._put_off(rest_s, "it has just left memory, and reading would bring it back")
+        return await self.within_budget(member)
+
+    async def within_budget(self, member: Member) -> Busy | None:
+        """As `may_verify`, for what is read without a lease and without coming into memory."""
+        now_s = self._clock.monotonic_s()
         wait_s = max(self._free_at_s - now_s, 0.0)
         if wait_s > NAP_S:
             return self._put_off(wait_s, "verify_bytes_per_s allows no more now")

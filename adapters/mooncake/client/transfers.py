@@ -146,6 +146,32 @@ async def digest_of(connection: Connection, member: Member, limit: Limiter | Non
         return await worker.call(Engine.digest)
 
 
+async def digest_on_disk(
+    connection: Connection, member: Member, endpoint: str, limit: Limiter | None
+) -> bytes:
+    """SHA-256 of the file of the host that serves it at `endpoint`, whatever memory holds.
+
+    Takes no lease and promotes nothing.  Raises ReconcileError; TerminalError where it cannot
+    be read so.
+    """
+    key, size_bytes, clock = member.key, member.size_bytes, connection.context.clock
+    if limit is not None:
+        for start in range(0, size_bytes, PIECE_BYTES):
+            await limit.charge(min(PIECE_BYTES, size_bytes - start))
+    async with connection.clients.reader() as worker:
+        asked_s = clock.monotonic_s()
+        digest, lent_ms = await worker.call(
+            Engine.digest_on_disk, endpoint, key, size_bytes, connection.options.transfer_s
+        )
+    if (clock.monotonic_s() - asked_s) * 1000 >= lent_ms:
+        raise TransientError(
+            f"the file of {key} could not be read from the disk of the host at {endpoint}",
+            f"the host lends its buffer for {lent_ms} ms, and it took longer",
+            "it is read again",
+        )
+    return digest
+
+
 def unreadable(key: str, code: int) -> ReconcileError:
     """Why a read failed."""
     return TransientError(

@@ -13,17 +13,18 @@ from typing import TYPE_CHECKING
 
 from weightctl.adapters.mooncake.client.transfers import digest_of
 from weightctl.adapters.mooncake.master.replicas import in_memory, state_of
+from weightctl.adapters.mooncake.proof import on_disk
 from weightctl.adapters.mooncake.proof.cold import doubts, note_sole, was_read
 from weightctl.adapters.shared.translate import outcome_from_error
 from weightctl.controller.core.observation import MemberState
-from weightctl.controller.errors import ReconcileError, TransientError
+from weightctl.controller.errors import ReconcileError, TerminalError, TransientError
 from weightctl.controller.ports import Busy, Conflict, Corrupt, Done, Outcome, Retry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from weightctl.adapters.mooncake.connection import Connection
-    from weightctl.adapters.mooncake.master.replicas import Entry, ReplicaKind
+    from weightctl.adapters.mooncake.master.replicas import Entry, OnLocalDisk, ReplicaKind
     from weightctl.adapters.mooncake.storing import Storing
     from weightctl.controller.core.observation import Member
     from weightctl.controller.ports import Limiter
@@ -73,13 +74,18 @@ class Verifying:
             before = await self.look(batch)
             note_sole(self._connection, {key: seen.entry for key, seen in before.items()})
             doubted = await self._doubted(batch, before)
+            alone = self._alone([one for one in batch if one.key in doubted], before)
             read = [
-                doubted.get(one.key) or await self._read_back(one, before[one.key], limit)
+                await self._read_alone(one, alone[one.key], doubted[one.key], limit)
+                if one.key in alone
+                else doubted.get(one.key) or await self._read_back(one, before[one.key], limit)
                 for one in batch
             ]
             after = await self.look(batch)
             judged = [
-                got if not isinstance(got, bytes) else await self._judged(one, got, before, after)
+                got
+                if not isinstance(got, bytes)
+                else await self._judged(one, got, before, after, alone=alone.get(one.key))
                 for one, got in zip(batch, read, strict=True)
             ]
             right = [one for one, got in zip(batch, judged, strict=True) if isinstance(got, Done)]
@@ -108,6 +114,35 @@ class Verifying:
         found = await doubts(self._connection, asked, {key: s.entry for key, s in seen.items()})
         return {key: Retry(detail=why) for key, why in found.items()}
 
+    def _alone(self, doubted: Sequence[Member], seen: Mapping[str, Seen]) -> dict[str, OnLocalDisk]:
+        """Of these by key the disk copy that is read from its host itself, beside memory.
+
+        Only where it is known what memory holds: reading the copy does not tell that.
+        """
+        found = {}
+        for one in doubted:
+            row = self._connection.book.get(one.key)
+            if row is None or not row.says(one.sha256):
+                continue
+            copy = on_disk.one_copy(self._connection, one, seen[one.key].entry)
+            if copy is not None and not self._storing.is_written(one):
+                found[one.key] = copy
+        return found
+
+    async def _read_alone(
+        self, member: Member, copy: OnLocalDisk, doubt: Retry, limit: Limiter | None
+    ) -> bytes | Outcome:
+        """The digest of that copy, or why it was not read; the doubt where it cannot be."""
+        refused = await self._connection.reads.within_budget(member)
+        if refused is not None:
+            return refused
+        try:
+            return await on_disk.read(self._connection, member, copy, limit)
+        except TerminalError:
+            return doubt
+        except ReconcileError as error:
+            return outcome_from_error(error, expected_sha256=member.sha256)
+
     async def _read_back(
         self, member: Member, seen: Seen, limit: Limiter | None
     ) -> bytes | Outcome:
@@ -125,18 +160,29 @@ class Verifying:
             return outcome_from_error(error, expected_sha256=member.sha256)
 
     async def _judged(
-        self, member: Member, got: bytes, before: Mapping[str, Seen], after: Mapping[str, Seen]
+        self,
+        member: Member,
+        got: bytes,
+        before: Mapping[str, Seen],
+        after: Mapping[str, Seen],
+        *,
+        alone: OnLocalDisk | None,
     ) -> Outcome:
         instance_id = before[member.key].instance_id
         if instance_id is None or after[member.key].instance_id != instance_id:
             return Retry(detail="its copies changed while it was read")
+        if got != member.sha256 and alone is not None:
+            return Retry(detail=on_disk.WRONG)
         if got != member.sha256:
             self._connection.sole.pop(member.key, None)
             return Corrupt(expected=member.sha256, got=got, instance_id=instance_id)
         try:
             instance_id = await self._storing.recognise(member) or instance_id
             seen = before[member.key].entry, after[member.key].entry
-            await was_read(self._connection, member, *seen)
+            if alone is None:
+                await was_read(self._connection, member, *seen)
+            else:
+                await on_disk.note_right(self._connection, member, alone)
         except ReconcileError as error:
             return outcome_from_error(error, expected_sha256=member.sha256)
         return Done(instance_id=instance_id, moved_bytes=member.size_bytes)

@@ -6,8 +6,9 @@ from tests.sim.mooncake.seams import here
 from tests.sim.mooncake.threads import wait
 from tests.support.mooncake import fake_client
 from tests.support.mooncake.fake_client import ObjectDataType, ReplicateConfig
+from weightctl.controller.errors import TerminalError
 
-__all__ = ["MooncakeDistributedStore", "ObjectDataType", "ReplicateConfig"]
+__all__ = ["MooncakeDistributedStore", "ObjectDataType", "OnDisk", "ReplicateConfig"]
 
 
 class MooncakeDistributedStore(fake_client.MooncakeDistributedStore):
@@ -28,3 +29,13 @@ class MooncakeDistributedStore(fake_client.MooncakeDistributedStore):
                 process.act(), lambda: network.cluster.call(name, *args, **kwargs), self._timeout_s
             )
         )
+
+
+class OnDisk(fake_client.OnDisk):
+    """Hosts of a release whose files cannot be read beside memory: the harder case."""
+
+    def __init__(self, *given: Any) -> None:
+        """Without a client of its own."""
+
+    def digest(self, endpoint: str, *given: Any) -> tuple[bytes, int]:
+        raise TerminalError(f"the host at {endpoint}", "it serves no files beside memory")

@@ -12,7 +12,7 @@ PLANTED = {
         Planted(at=_MOONCAKE + "proof.cold:doubts", old="return found", new="return {}"),
     ),
     "a host that does not answer counts": (
-        Planted(at=_MOONCAKE + "proof.cold:_silent", old="return found", new="return {}"),
+        Planted(at=_MOONCAKE + "proof.cold:silent_of", old="return found", new="return {}"),
     ),
     "a file of unknown origin counts": (
         Planted(

@@ -4,6 +4,7 @@ Stands in for `mooncake.store` in the worker processes.
 """
 
 import ctypes
+import hashlib
 import itertools
 import os
 import pickle
@@ -12,8 +13,11 @@ from http.client import HTTPConnection, HTTPException
 from types import SimpleNamespace
 from typing import Any
 
+from weightctl.controller.errors import TerminalError, TransientError
+
 ObjectDataType = SimpleNamespace(WEIGHT=1, METADATA=2, GENERAL=0)
 NO_ANSWER = -901
+NOT_SERVED = -1012
 _numbers = itertools.count()
 
 
@@ -103,6 +107,9 @@ class MooncakeDistributedStore:
         ctypes.memmove(pointer, got, len(got))
         return len(got)
 
+    def digest_on_disk(self, endpoint: str, key: str) -> Any:
+        return self._code("on_disk", endpoint, key)
+
     def batch_get_replica_desc(self, keys: list[str]) -> None:
         self._code("touch", keys)
 
@@ -133,3 +140,23 @@ class MooncakeDistributedStore:
             return None, answer
         status, message = answer
         return SimpleNamespace(status=f"TaskStatus.{status}", message=message), 0
+
+
+class OnDisk:
+    """How hosts' files are read beside memory, instead of `mooncake.client.on_disk`."""
+
+    LENT_MS = 5_000_000
+
+    def __init__(self, setup: dict[str, Any], buffer: memoryview, pointer: int) -> None:
+        self._store = MooncakeDistributedStore()
+        self._store.setup(**setup)
+
+    def digest(
+        self, endpoint: str, key: str, size_bytes: int, timeout_s: float
+    ) -> tuple[bytes, int]:
+        got = self._store.digest_on_disk(endpoint, key)
+        if got == NOT_SERVED:
+            raise TerminalError(f"the host at {endpoint}", "it serves no files beside memory")
+        if isinstance(got, int) or len(got) != size_bytes:
+            raise TransientError(f"the file of {key}", f"answered {got!r:.20}")
+        return hashlib.sha256(got).digest(), self.LENT_MS

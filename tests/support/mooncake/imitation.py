@@ -114,6 +114,8 @@ class Imitation:
         """The Master's `--root_fs_dir`; its hosts offload nothing then."""
         self.has_disks = True
         """Whether the Master and its hosts were started with offload."""
+        self.serves_files = True
+        """Whether its hosts are of a release whose files can be read beside memory."""
         self._mount_hosts()
 
     def _mount_hosts(self) -> None:
@@ -449,6 +451,15 @@ class Imitation:
         if one.disk in self.dead and not one.memory:
             return -900
         return bytes(one.content if one.memory else one.old or one.content)
+
+    def rpc_on_disk(self, endpoint: str, key: str) -> int | bytes:
+        """The file of a host, whatever memory holds; no lease, no promotion."""
+        one = self.objects.get(key)
+        if not self.serves_files:
+            return -1012
+        if one is None or not one.disk or endpoint != self.master or one.disk in self.dead:
+            return -1101
+        return bytes(one.old or one.content)
 
     def rpc_touch(self, keys: list[str]) -> None:
         for key in keys:
