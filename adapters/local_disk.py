@@ -48,4 +48,10 @@ def factory(name: str, options: Mapping[str, object], context: TierContext, /) -
         durable=True,
         token=context.entropy.token,
     )
-    return FileTier(profile, root, read_only=context.read_only, adopt=known.flag(ADOPT))
+    return FileTier(
+        profile,
+        root,
+        read_only=context.read_only,
+        adopt=known.flag(ADOPT),
+        fence=context.fence,
+    )

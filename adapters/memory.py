@@ -62,7 +62,13 @@ def factory(name: str, options: Mapping[str, object], context: TierContext, /) -
         durable=False,
         token=context.entropy.token,
     )
-    return FileTier(profile, root, read_only=context.read_only, adopt=known.flag(ADOPT))
+    return FileTier(
+        profile,
+        root,
+        read_only=context.read_only,
+        adopt=known.flag(ADOPT),
+        fence=context.fence,
+    )
 
 
 def _shortage(capacity_bytes: int, free_bytes: Callable[[int], int], folder_fd: int) -> str:

@@ -127,8 +127,9 @@ class Fence:
     term: int
     operation_id: int
     generation: int
-    above: int = 0
-    """Up to this term a person has said that nobody acts any more."""
+    past: tuple[int, ...] = ()
+    """Terms before this one that were of the same state directory, ascending, the first with all
+    below it; empty where that is not told.  Another one between them was a copy's of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

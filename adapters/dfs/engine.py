@@ -126,6 +126,11 @@ class Engine:
             self._find()
             return self._root.adopt()
 
+    def admit(self, fence: Fence) -> None:
+        """Refuse who is older from now on.  Raises FencedError."""
+        with self._at_work("recording who acts"):
+            self._root.admit(fence)
+
     def sweep(self) -> None:
         """Remove what killed writers of this host left."""
         with self._at_work("cleaning up"):

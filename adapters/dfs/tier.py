@@ -120,6 +120,8 @@ class DfsTier:
                 await self._pool.call(Engine.enter)
                 if not self._context.read_only:
                     await self._pool.call(Engine.sweep)
+                if self._context.fence is not None:  # an older one is refused from now on
+                    await self._pool.call(Engine.admit, self._context.fence)
             self._stack = stack.pop_all()
         return self
 

@@ -166,6 +166,8 @@ def shared(options: ConnectionOptions, context: TierContext) -> Connection:
         if connection.context is context or connection.in_use:
             raise _unequal(connection.options, options)
         connection = None
+    elif connection is not None and connection.context.fence != context.fence:
+        connection = connection if connection.in_use else None  # that of an earlier start
     if connection is None:
         connection = _open[key] = Connection(options, context)
     return connection

@@ -42,7 +42,7 @@ from weightctl.controller.core.observation import (
     unknown_observation,
 )
 from weightctl.controller.core.tiers import Capabilities, TierCapacity, TierProfile
-from weightctl.controller.errors import ReconcileError, TransientError
+from weightctl.controller.errors import FencedError, ReconcileError, TransientError
 from weightctl.controller.ports import (
     InventoryItem,
     Outcome,
@@ -377,5 +377,11 @@ class MooncakeTier:
 
 def unknown(count: int, error: ReconcileError) -> TierObservation:
     """Nothing is known, and why."""
-    told = f"{error.what}: {error.why}" if isinstance(error, ForeignMediumError) else error.why
-    return unknown_observation(count, told or error.what)
+    match error:
+        case FencedError():
+            told = f"{error.what}: {error.why}; {error.todo}"
+        case ForeignMediumError():
+            told = f"{error.what}: {error.why}"
+        case _:
+            told = error.why or error.what
+    return unknown_observation(count, told)

@@ -69,4 +69,5 @@ def build(name: str, options: Mapping[str, object], context: TierContext) -> Nof
         deadline_s=given.seconds("deadline_s", 30.0),
         workers=workers,
         adopt=given.flag(ADOPT),
+        fence=context.fence,
     )

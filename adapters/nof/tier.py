@@ -92,6 +92,7 @@ class NofTier:
         deadline_s: float = 30.0,
         workers: int = 3,
         adopt: bool = False,
+        fence: Fence | None = None,
     ) -> None:
         self.profile = nof_profile(name)
         self._index = WorkerPool(
@@ -110,6 +111,7 @@ class NofTier:
             limits=WorkerLimits(workers=workers, deadline_s=deadline_s),
         )
         self._adopt = adopt and not options.read_only
+        self._fence = fence
         self._pools = AsyncExitStack()
         self._superblock: Superblock | None = None
         self._reading: Counter[str] = Counter()
@@ -132,6 +134,8 @@ class NofTier:
                     tell_adopted(self.profile.name, await self._index.call(IndexEngine.adopt))
             with suppress(ReconcileError):  # every call asks again; observations tell the problem
                 self._superblock = await self._index.call(IndexEngine.info, b"")
+                if self._fence is not None:  # an older one is refused from now on
+                    await self._index.call(IndexEngine.drop, b"", [], self._fence)
             self._pools = pools.pop_all()
         return self
 

@@ -41,9 +41,20 @@ def admit(root_fd: int, fence: Fence, *, durable: bool, writer: str = "new") -> 
         write_small(root_fd, FENCE_FILE, raw, durable=durable, writer=writer)
 
 
+def is_anothers(fence: Fence, served: int) -> bool:
+    """Whether a term of the same holder is of somebody to whom this one has to yield.
+
+    A higher one is a newer process's, or a copy's of the state directory; a lower one is a copy's
+    where the directory does not know it.
+    """
+    if served >= fence.term or not fence.past:
+        return served > fence.term
+    return served > fence.past[0] and served not in fence.past
+
+
 def refuse_older(fence: Fence, served: int) -> None:
-    """Raise FencedError where a higher term of the same holder was served."""
-    if served > fence.term:
+    """Raise FencedError where a term of the same holder was served that is another's."""
+    if is_anothers(fence, served):
         raise FencedError(
             f"term {fence.term} of holder {fence.holder}",
             f"term {served} has already been served here",

@@ -53,16 +53,24 @@ class FileTier:
     """One root folder as a tier (`ports.Tier`).
 
     root: the engine, used by nobody else; read_only: nothing is made, changed or removed;
-    adopt: on entering the root becomes this store's, whosever it was.
+    adopt: on entering the root becomes this store's, whosever it was; fence: for whom it is
+    entered, so that an older one is refused before anything was done.
     """
 
     def __init__(
-        self, profile: TierProfile, root: Root, *, read_only: bool = False, adopt: bool = False
+        self,
+        profile: TierProfile,
+        root: Root,
+        *,
+        read_only: bool = False,
+        adopt: bool = False,
+        fence: Fence | None = None,
     ) -> None:
         self._profile = profile
         self._root = root
         self._read_only = read_only
         self._adopt = adopt
+        self._fence = fence
         self._buffers = Buffers(MOVING_MAX)
         self._asking = CapacityLimiter(ASKING_MAX)
         self._moving = CapacityLimiter(MOVING_MAX)
@@ -88,6 +96,9 @@ class FileTier:
                 if self._adopt:
                     tell_adopted(self._profile.name, self._root.adopt())
                 removing.sweep(self._root)
+            with suppress(ReconcileError, OSError):  # every primitive is told the same
+                if self._fence is not None:
+                    self._root.admit(self._fence)
 
     # --- asking ---
 

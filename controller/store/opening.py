@@ -37,6 +37,7 @@ from weightctl.controller.store.evidence import read_epochs
 from weightctl.controller.store.loading import Loaded, load_state
 from weightctl.controller.store.lock import DirectoryLock
 from weightctl.controller.store.rows import check_directory
+from weightctl.controller.store.terms import read_past, record
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable
@@ -58,8 +59,8 @@ class OpenDirectory:
     reader: StoreConnection
     files: Files
     tail: Tail
-    term_above: int
-    """The term up to which a person has said that nobody acts any more."""
+    past_terms: tuple[int, ...]
+    """Of earlier starts, ascending."""
     state: WeightState
     last_group_number: int
     """Highest number of an object group."""
@@ -106,13 +107,14 @@ async def open_directory(
         stack.push_async_callback(to_thread.run_sync, files.watermark.close)
         step = 1 + int(drawn[-_STEP_DIGITS:], 16)
         header = await writer.run(_next_term, path, loaded.header, term_above, step)
+        past_terms = await writer.run(read_past, header.term)
         reader = await _connected(stack, connect(partial(_open_reader, path)))
         yield OpenDirectory(
             writer=writer,
             reader=reader,
             files=files,
             tail=Tail(header=header, last_sequence=loaded.last_sequence),
-            term_above=term_above,
+            past_terms=past_terms,
             state=loaded.state,
             last_group_number=loaded.last_group_number,
             tier_epochs=loaded.tier_epochs,
@@ -178,6 +180,7 @@ def _next_term(
     try:
         connection.execute("BEGIN IMMEDIATE")
         write_header(connection, following)
+        record(connection, header.term, term_above, following.term)
         connection.execute(DAMAGE["create"])  # directories of the first days have no such table
         connection.execute("COMMIT")
     except BAD_FILE as error:

@@ -128,7 +128,7 @@ class WeightMetadataStore(Reads, LeaseRequests, OperationRequests):
             term=self.term,
             operation_id=0,
             generation=0,
-            above=self._opened.term_above,
+            past=self._opened.past_terms,
         )
 
     @property

@@ -9,7 +9,7 @@ from anyio import to_thread
 from tests.support.mooncake.lab import PATIENT, Cluster, cluster, needs_wheel, until
 from tests.support.mooncake.tiers import REAL, tier_of
 from weightctl.adapters.conformance.suite.material import member_of, states
-from weightctl.adapters.mooncake.ownership.claim import OWNER_PREFIX
+from weightctl.adapters.mooncake.ownership.claims import OWNER_PREFIX
 from weightctl.adapters.mooncake.tier import MooncakeTier
 from weightctl.controller.core.observation import MemberState
 

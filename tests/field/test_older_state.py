@@ -26,3 +26,21 @@ def test_an_older_copy_is_refused_and_told_how_it_may_go_on(tmp_path: Path, cold
     assert cli.json("get", IDENTITY)["residency"] == "COLD"
     cli.run("rehydrate", IDENTITY, "--wait")
     assert cli.json("get", IDENTITY)["residency"] == "HOT"
+
+
+def test_a_copy_of_the_moment_before_the_last_start_removes_nothing_however_often_it_is_started(
+    tmp_path: Path,
+) -> None:
+    cli = Cli(tmp_path)
+    cli.ready()
+    state, copy, living = tmp_path / "state", tmp_path / "copy", tmp_path / "living"
+    shutil.copytree(state, copy)
+    cli.run("evict", IDENTITY, "--wait")
+    state.rename(living)
+    copy.rename(state)
+    for _ in range(2):
+        cli.times_out("delete", IDENTITY, "--yes", told=r"--set store\.term_above=")
+    shutil.rmtree(state)
+    living.rename(state)
+    cli.run("rehydrate", IDENTITY, "--wait")
+    assert cli.json("get", IDENTITY)["residency"] == "HOT"

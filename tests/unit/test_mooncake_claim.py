@@ -17,7 +17,7 @@ from weightctl.adapters.conformance.suite.material import (
     states,
     store,
 )
-from weightctl.adapters.mooncake.ownership.claim import OWNER_PREFIX, owner_key
+from weightctl.adapters.mooncake.ownership.claims import OWNER_PREFIX, owner_key
 from weightctl.adapters.mooncake.ownership.epoch import MARKER_PREFIX
 from weightctl.controller.clock import SystemClock
 from weightctl.controller.core.observation import MemberState

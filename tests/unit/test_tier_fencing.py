@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,31 @@ def test_a_lower_term_is_refused_and_an_equal_or_higher_one_served(root_fd: int)
     with pytest.raises(FencedError, match="term 5 has already been served"):
         admit(root_fd, 4)
     admit(root_fd, 5)
+
+
+@pytest.mark.parametrize(
+    "served, past, is_refused",
+    [
+        (5, (2, 5), False),
+        (5, (2, 4), True),
+        (5, (5,), False),
+        (5, (6,), False),
+        (5, (4,), True),
+        (5, (), False),
+        (7, (2, 4), False),
+        (8, (2, 8), True),
+    ],
+)
+def test_a_term_that_the_state_directory_never_had_is_a_copys(
+    root_fd: int, served: int, past: tuple[int, ...], is_refused: bool
+) -> None:
+    admit(root_fd, served)
+    acts = replace(fence(7, "a"), past=past)
+    if is_refused:
+        with pytest.raises(FencedError, match=rf"store\.term_above={served}"):
+            fencing.admit(root_fd, acts, durable=True)
+    else:
+        fencing.admit(root_fd, acts, durable=True)
 
 
 def test_holders_do_not_fence_each_other(root_fd: int) -> None:

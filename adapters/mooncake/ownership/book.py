@@ -41,11 +41,12 @@ STRICT;
 CREATE TABLE IF NOT EXISTS place (id INTEGER PRIMARY KEY CHECK (id = 1), master TEXT NOT NULL)
 STRICT;
 CREATE TABLE IF NOT EXISTS claim (
-    id INTEGER PRIMARY KEY CHECK (id = 1), number INTEGER NOT NULL, refused_by TEXT NOT NULL
+    id INTEGER PRIMARY KEY CHECK (id = 1), number INTEGER NOT NULL, refused_by TEXT NOT NULL,
+    fenced_by INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 """
 _ADDED = ("keeper", "keeper_host", "file", "file_stamp")
-"""Columns that an older book lacks."""
+"""Columns of `object` that an older book lacks."""
 _COLUMNS = ("key", "group_id", "size_bytes", "sha256", "token", "owner", "drops", *_ADDED)
 _VALUES = attrgetter(*_COLUMNS)
 _SELECT = "SELECT * FROM object"
@@ -136,6 +137,8 @@ class Book:
         """Of this store's claim on the cluster; below 0 when it never had it."""
         self.refused_by = ""
         """The store that was seen to own the cluster."""
+        self.fenced_by = 0
+        """The term of a copy of this state directory that was seen to act; 0 for none."""
 
     def open(self) -> None:
         """Read it all; create it unless it is opened for asking only."""
@@ -242,13 +245,18 @@ class Book:
             db.execute("INSERT OR REPLACE INTO place VALUES (1, ?)", (master,))
             self.master = master
 
-    def set_claim(self, rank: int, refused_by: str) -> None:
+    def set_claim(self, rank: int, refused_by: str, fenced_by: int = 0) -> None:
         """Remember the rank of this store's claim, and who has refused it; empty for nobody."""
-        if (rank, refused_by) == (self.rank, self.refused_by):
+        told = (rank, refused_by, fenced_by)
+        if told == (self.rank, self.refused_by, self.fenced_by):
             return
         with self._lock, self._translated(), self._writing() as db:
-            db.execute("INSERT OR REPLACE INTO claim VALUES (1, ?, ?)", (rank, refused_by))
-            self.rank, self.refused_by = rank, refused_by
+            db.execute(
+                "INSERT OR REPLACE INTO claim (id, number, refused_by, fenced_by)"
+                " VALUES (1, ?, ?, ?)",
+                told,
+            )
+            self.rank, self.refused_by, self.fenced_by = told
 
     def admit(self, fence: Fence) -> None:
         """Let `fence` act, remembering its term.  Raises FencedError for an older one."""
@@ -267,6 +275,9 @@ class Book:
                 (self.master,) = row
             for row in db.execute("SELECT number, refused_by FROM claim"):
                 self.rank, self.refused_by = row
+            if "fenced_by" in _columns(db, "claim"):
+                for row in db.execute("SELECT fenced_by FROM claim"):
+                    (self.fenced_by,) = row
 
     def _keep(self, row: Row) -> None:
         self._rows[row.key] = row
@@ -291,8 +302,13 @@ class Book:
 
 
 def _add_columns(db: sqlite3.Connection) -> None:
-    """Bring the table of an older book up to this one."""
-    there = {row[1] for row in db.execute("PRAGMA table_info(object)")}
+    """Bring the tables of an older book up to this one."""
     for name in _ADDED:
-        if name not in there:
+        if name not in _columns(db, "object"):
             db.execute(f"ALTER TABLE object ADD COLUMN {name} TEXT NOT NULL DEFAULT ''")
+    if "fenced_by" not in _columns(db, "claim"):
+        db.execute("ALTER TABLE claim ADD COLUMN fenced_by INTEGER NOT NULL DEFAULT 0")
+
+
+def _columns(db: sqlite3.Connection, table: str) -> set[str]:
+    return {row[1] for row in db.execute(f"PRAGMA table_info({table})")}

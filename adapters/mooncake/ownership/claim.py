@@ -7,15 +7,20 @@ that were removed long ago.  So a claim has a rank: the highest counts, among eq
 memory, and of those the first store's by name.  Whoever takes a cluster over is above all that were
 before, and an owner puts its claim anew in each epoch, one higher.  Which rank this store has, and
 who has refused it, is in the book.
-Invariants: a store that was refused stays so until a person says `adopt`; in a new epoch nothing is
-done before the hosts had time to bring back whose the cluster is.
+A claim also has the term of the process that has put it, which tells the copies of one state
+directory apart: each start puts a claim of its own and removes the one before, so that whoever goes
+on with that finds it gone at his next look.  A start that finds a term that its directory has never
+had is that of a copy, and yields; of two that are put at once the higher stays.
+Invariants: a store that was refused stays so until a person says `adopt`, a copy until a person
+says `store.term_above`; in a new epoch nothing is done before the hosts had time to bring back
+whose the cluster is.
 """
 
 from __future__ import annotations
 
 import logging
-import re
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio import to_thread
@@ -23,6 +28,15 @@ from anyio import to_thread
 from weightctl.adapters.mooncake.client.codes import Meaning, meaning_of, told
 from weightctl.adapters.mooncake.master.replicas import in_memory, is_there
 from weightctl.adapters.mooncake.master.serving import threaded
+from weightctl.adapters.mooncake.ownership.claims import (
+    NO_CLAIM,
+    OWNER_PREFIX,
+    Rank,
+    by_owner,
+    named,
+    owner_key,
+)
+from weightctl.adapters.shared.fencing import is_anothers, refuse_older
 from weightctl.adapters.shared.ownership import refuse_foreign, tell_adopted
 from weightctl.controller.errors import TransientError
 
@@ -36,8 +50,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-OWNER_PREFIX = "weightctl-owner/"
-_CLAIM = re.compile(OWNER_PREFIX + r"([^,/\x00-\x1f\x7f]+)(?:/(\d{1,18}))?")
 POLL_S = 0.1
 NEWCOMER = 1.5
 """How much longer a store waits that never had the cluster: an owner comes first."""
@@ -63,17 +75,6 @@ class WatchedError(TransientError):
         self.left_s = left_s
 
 
-class Rank(NamedTuple):
-    """How one claim stands beside others: the greatest is the owner."""
-
-    number: int
-    living: bool
-    """Whether it is in memory: not only what a host has brought back from its disk."""
-
-
-_NONE = Rank(-1, living=False)
-
-
 class Claim:
     """One store's claim on a cluster; a caller without a store has none."""
 
@@ -86,6 +87,8 @@ class Claim:
         self._clock = context.clock
         self._holder = context.holder
         self._acts = bool(context.holder) and not context.read_only
+        self._fence = context.fence if self._acts else None
+        self._term = 0 if self._fence is None else self._fence.term
         self._adopts = site.options.adopt and self._acts
         """Until the first time: a later owner is not taken from by what was left in a file."""
         self._taking = anyio.Lock()
@@ -127,9 +130,9 @@ class Claim:
             self._held = False
 
     async def take(self) -> None:
-        """Make sure that the cluster is this store's.  Raises ForeignMediumError, ReconcileError.
+        """Make sure that the cluster is this store's, and this process's.
 
-        A dry run takes nothing.
+        Raises ForeignMediumError, FencedError, ReconcileError.  A dry run takes nothing.
         """
         async with self._taking:
             if not self.is_due:
@@ -137,6 +140,7 @@ class Claim:
             epoch, refused_by = self._book.epoch, self._book.refused_by
             if refused_by and not self._adopts:
                 self._refuse(refused_by)
+            self._refuse_copy()
             if self._held:
                 await self._site.serving.health()  # a Master that is away is no list that is late
                 # Whoever gives up waiting for the list does not ask at once again.
@@ -152,6 +156,7 @@ class Claim:
                 return
             self._again_s = 0.0
             self._site.serving.standing.lists_owners()
+            await self._yield_to_copies(found)
             is_new = is_new and self._judged != epoch
             if is_new:
                 self._held = False
@@ -176,7 +181,7 @@ class Claim:
         now_s = self._clock.monotonic_s()
         if self._watched_s is None:
             self._watched_s = now_s
-        was_here = self._holder in _by_owner(found) or self._book.rank >= 0
+        was_here = self._holder in by_owner(found) or self._book.rank >= 0
         if found and not was_here:
             return  # it is another store's, whatever else comes back
         wait_s = self._site.options.claim_s * (1.0 if was_here else NEWCOMER)
@@ -186,14 +191,14 @@ class Claim:
 
     async def _decide(self, found: Mapping[str, Rank], *, is_new: bool) -> None:
         """Put the claim, or raise ForeignMediumError."""
-        book, owners = self._book, _by_owner(found)
-        shown = owners.pop(self._holder, _NONE)
+        book, owners = self._book, by_owner(found)
+        shown = owners.pop(self._holder, NO_CLAIM)
         mine = max(shown, Rank(book.rank, living=False))
         # What is only remembered is less than what lives: somebody acts for that.
         rivals = {
             owner: rank
             for owner, rank in owners.items()
-            if self._is_above(owner, rank, mine) or (rank.living and shown == _NONE)
+            if self._is_above(owner, rank, mine) or (rank.living and shown == NO_CLAIM)
         }
         adopting = self._adopts and bool(rivals or book.refused_by)
         if rivals and not adopting:
@@ -204,25 +209,82 @@ class Claim:
         if adopting:
             highest = max(rank.number for rank in (*owners.values(), mine))
             number = max(highest + 1, self._clock.wall_ms())
-        elif is_new and mine != _NONE:
+        elif is_new and mine != NO_CLAIM:
             number += 1
-        key = owner_key(self._holder, number)
+        key = owner_key(self._holder, number, self._term)
         if key not in found:
-            await self._put(key, number)
+            try:
+                found = await self._put(key, number)
+            except TransientError as error:
+                if is_new or adopting or shown == NO_CLAIM:
+                    raise
+                key = self._go_on_with(found, error)
         await to_thread.run_sync(book.set_claim, number, "")
         self._key = key
         await self._clear_away([old for old in found if old != key])
         for owner in rivals:
             tell_adopted(self._site.name, owner)
 
-    async def _put(self, key: str, number: int) -> None:
-        """Claim it; of two stores that do so at once the same one gives way."""
+    async def _put(self, key: str, number: int) -> dict[str, Rank]:
+        """Claim it, and see all claims; of two that do so at once the same one gives way."""
         await self._small.put(key)
-        owners = _by_owner((await self._ask())[0])
+        found, _ = await self._ask()
+        owners = by_owner(found)
+        owners.pop(self._holder, None)
         for rival, rank in owners.items():
             if self._is_above(rival, rank, Rank(number, living=True)):
                 await self._remove([key], [key])  # left there, it would disown the other store, too
                 await self._lose(rival)
+        self._key = key
+        if self._copies(found):
+            await self._remove([key], [key])
+            await self._yield_to_copies(found)
+        return found
+
+    def _go_on_with(self, found: Mapping[str, Rank], error: TransientError) -> str:
+        """The claim of an earlier start, where memory has no room for this one's; tried again.
+
+        Raises `error` when there is none.
+        """
+        mine = [key for key in found if named(key).store == self._holder]
+        _log.warning(
+            "%s stays this store's by an earlier claim, which a process with a copy of the state"
+            " directory would take for its own: %s",
+            self._site.name,
+            error.why,
+        )
+        return max(mine, key=lambda key: (found[key], named(key).term))
+
+    # --- copies of the state directory ---
+
+    def _yields_to(self, term: int) -> bool:
+        """Whether a term in a claim of this store is a copy's to which this process has to yield.
+
+        Once it has its claim only a higher one is: whoever comes then is above it, or yields.
+        """
+        fence = self._fence
+        return fence is not None and is_anothers(
+            replace(fence, past=()) if self._key else fence, term
+        )
+
+    def _copies(self, found: Mapping[str, Rank]) -> list[int]:
+        """The terms of copies of the state directory to which this process has to yield."""
+        terms = [named(key).term for key in found if named(key).store == self._holder]
+        return [term for term in terms if self._yields_to(term)]
+
+    async def _yield_to_copies(self, found: Mapping[str, Rank]) -> None:
+        """Remember for good that a copy acts.  Raises FencedError."""
+        book, copies = self._book, self._copies(found)
+        if copies:
+            told = (book.rank, book.refused_by, max(copies))
+            self._held, self._key = False, ""
+            await to_thread.run_sync(book.set_claim, *told)
+            self._refuse_copy()
+
+    def _refuse_copy(self) -> None:
+        """Raise FencedError while a copy is remembered to which this process has to yield."""
+        if self._fence is not None:
+            refuse_older(self._fence, self._book.fenced_by)
 
     def _is_above(self, owner: str, rank: Rank, mine: Rank) -> bool:
         """Whether another store's claim is above this one's: of two of one rank always the same."""
@@ -235,24 +297,31 @@ class Claim:
         def ask() -> tuple[list[str], Mapping[str, Entry]]:
             health = admin.health()
             listed = admin.all_keys(health, (OWNER_PREFIX,))
-            keys = sorted(key for key in listed if _CLAIM.fullmatch(key))
+            keys = sorted(key for key in listed if named(key).store)
             asked = [*keys, *([marker] if marker else [])]
             return keys, admin.query(health, asked) if asked else {}
 
         keys, entries = await threaded(ask)
         is_new = not in_memory(entries.get(marker))
         return {
-            key: Rank(_parsed(key)[1], living=bool(in_memory(entries.get(key))))
+            key: Rank(named(key).number, living=bool(in_memory(entries.get(key))))
             for key in keys  # whatever else is answered is no claim
             if is_there(entries.get(key))
         }, is_new
 
     async def _clear_away(self, keys: list[str]) -> None:
-        """Remove claims that are below this store's.
+        """Remove claims that are below this one.
 
-        Raises TransientError when another store's is still there after that.
+        Raises TransientError when another store's, or a copy's, is still there after that.
         """
-        await self._remove(keys, [key for key in keys if _parsed(key)[0] != self._holder])
+        fence = self._fence
+        needed = [
+            key
+            for key in keys
+            if named(key).store != self._holder
+            or (fence is not None and is_anothers(fence, named(key).term))
+        ]
+        await self._remove(keys, needed)
 
     async def _remove(self, keys: list[str], needed: list[str]) -> None:
         """Remove claims; the offload of one may hold that for a lease.
@@ -275,7 +344,7 @@ class Claim:
         """Remember for good that the cluster is another store's.  Raises ForeignMediumError."""
         book = self._book
         if self._acts:
-            await to_thread.run_sync(book.set_claim, book.rank, owner)
+            await to_thread.run_sync(book.set_claim, book.rank, owner, book.fenced_by)
         self._refuse(owner)
 
     def _refuse(self, owner: str) -> None:
@@ -287,26 +356,6 @@ class Claim:
             instead="give this store another cluster",
             section="in [mooncake] for one start",
         )
-
-
-def owner_key(holder: str, number: int = 0) -> str:
-    """The key whose presence says that the store `holder` owns the cluster, with that rank."""
-    return f"{OWNER_PREFIX}{holder}" + (f"/{number}" if number else "")
-
-
-def _parsed(key: str) -> tuple[str, int]:
-    """(store, rank) that a key names."""
-    match = _CLAIM.fullmatch(key)
-    return ("", 0) if match is None else (match[1], int(match[2] or 0))
-
-
-def _by_owner(found: Mapping[str, Rank]) -> dict[str, Rank]:
-    """The highest rank of each store."""
-    owners: dict[str, Rank] = {}
-    for key, rank in found.items():
-        owner = _parsed(key)[0]
-        owners[owner] = max(rank, owners.get(owner, rank))
-    return owners
 
 
 def _is_absent(code: int) -> bool:

@@ -120,30 +120,40 @@ async def sidecar(
     *,
     policy: Policy = POLICY,
     also: TierFactory | None = None,
+    claims: bool = False,
+    term_above: int = 0,
     **changes: object,
 ) -> AsyncIterator[Sidecar]:
     """A controller over the cluster; its clients are killed when the block ends.
 
-    `also` makes one more tier, called "also", with its files below the folder.
+    `also` makes one more tier, called "also", with its files below the folder; `claims` is whether
+    the cluster becomes the store's, and `term_above` the setting of that name.
     """
     clock, entropy = SystemClock(), SystemEntropy()
-    context = TierContext(clock=clock, entropy=entropy, state_dir=str(folder))
     # The loop itself waits for leases here, as it does for users.
     options = connection_options(medium, patience_s=0.001, **changes)
-    connection = shared(options, context)
-
-    def tier(kind: str, capacity_bytes: int | None) -> MooncakeTier:
-        made = MooncakeOptions(kind=kind, connection=options, capacity_bytes=capacity_bytes)
-        return MooncakeTier(kind, made, connection)
-
-    memory, disk = tier("mooncake-memory", None), tier("mooncake-local-disk", CAPACITY_BYTES)
-    tiers: list[Tier] = [memory, disk]
     async with AsyncExitStack() as stack:
+        opening = WeightMetadataStore.open(
+            folder / "state", clock=clock, entropy=entropy, term_above=term_above
+        )
+        store = await stack.enter_async_context(opening)
+        context = TierContext(
+            clock=clock,
+            entropy=entropy,
+            state_dir=str(folder),
+            holder=store.holder if claims else "",
+            fence=store.fence if claims else None,
+        )
+        connection = shared(options, context)
+
+        def tier(kind: str, capacity_bytes: int | None) -> MooncakeTier:
+            made = MooncakeOptions(kind=kind, connection=options, capacity_bytes=capacity_bytes)
+            return MooncakeTier(kind, made, connection)
+
+        memory, disk = tier("mooncake-memory", None), tier("mooncake-local-disk", CAPACITY_BYTES)
+        tiers: list[Tier] = [memory, disk]
         if also is not None:
             tiers.append(also("also", {"path": str(folder / "also")}, context))
-        store = await stack.enter_async_context(
-            WeightMetadataStore.open(folder / "state", clock=clock, entropy=entropy)
-        )
         for one in tiers:
             await stack.enter_async_context(one)
         controller = await stack.enter_async_context(

@@ -15,7 +15,7 @@ from weightctl.adapters.mooncake.options import MooncakeOptions
 from weightctl.adapters.mooncake.tier import MooncakeTier
 from weightctl.controller.clock import SystemClock
 from weightctl.controller.core.observation import Member
-from weightctl.controller.ports import Clock
+from weightctl.controller.ports import Clock, Fence
 
 IMITATED, REAL = "tests.support.mooncake.fake_client", "mooncake.store"
 
@@ -36,12 +36,13 @@ def tier_of(
     *,
     clock: Clock | None = None,
     library: str = IMITATED,
+    fence: Fence | None = None,
     **changes: object,
 ) -> MooncakeTier:
-    """A memory tier with a state directory for each store."""
+    """A memory tier with a state directory for each store; fence: for whom it acts."""
     options = connection_options(medium, library=library, **changes)
     made = MooncakeOptions(kind="mooncake-memory", connection=options)
-    opened = context(folder / holder, holder=holder)
+    opened = replace(context(folder / holder, holder=holder), fence=fence)
     if clock is not None:
         opened = replace(opened, clock=clock)
     return MooncakeTier("memory", made, shared(options, opened))

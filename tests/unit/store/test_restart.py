@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,12 @@ from weightctl.controller.core.records import Residency
 from weightctl.controller.errors import ErrorCode, StateDirectoryError
 from weightctl.controller.store import commit as commits
 from weightctl.controller.store import evidence as evidence_module
-from weightctl.controller.store import journal
+from weightctl.controller.store import journal, terms
 from weightctl.controller.store.connection import Connector, StoreConnection, connect
 from weightctl.controller.store.opening import open_directory
 from weightctl.controller.store.oplog import read_log, verify_log
 from weightctl.controller.store.reading import read_state
+from weightctl.controller.store.store import WeightMetadataStore
 
 
 @pytest.fixture
@@ -42,6 +44,28 @@ async def test_everything_is_there_after_a_restart_and_the_term_grows(tmp_path: 
             assert store.term > term
             term = store.term
             assert await store.export_snapshot() == before
+
+
+async def test_the_terms_of_earlier_starts_are_known_until_a_person_says_that_they_are_past(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(terms, "ROWS_MAX", 3)
+    had: list[int] = []
+    for _ in range(5):
+        async with opened(tmp_path) as store:
+            assert store.fence.past == tuple(had[-2:])
+            had.append(store.term)
+    above = had[-1] + 1
+    for past in ((above,), (above, above + 1)):
+        async with started(tmp_path, above) as store:
+            assert store.fence.past[0] == above
+            assert len(store.fence.past) == len(past)
+
+
+def started(folder: Path, above: int) -> AbstractAsyncContextManager[WeightMetadataStore]:
+    return WeightMetadataStore.open(
+        folder, clock=VirtualClock(), entropy=SeededEntropy(), term_above=above
+    )
 
 
 async def test_a_directory_without_room_is_a_change_that_was_not_made_durable(
