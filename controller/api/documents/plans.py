@@ -160,7 +160,10 @@ class TierFields(TypedDict):
 
 
 class TierList(Document):
-    """The configured tiers; where that was asked for also how their media are set up."""
+    """The configured tiers.
+
+    `checks`, where they were asked for, say how their media are set up.
+    """
 
     items: list[TierFields]
     checks: NotRequired[list[CheckFields]]
