@@ -96,7 +96,7 @@ class Connection:
             self._entered += 1
 
     async def _open(self) -> None:
-        self.look = Looking(self._site, self._small)
+        self.look = Looking(self._site, self._small, self.reads.saw)
         async with AsyncExitStack() as stack:
             await to_thread.run_sync(self.book.open)
             stack.push_async_callback(to_thread.run_sync, self.book.close)

@@ -82,8 +82,9 @@ class _Try:
 class Looking:
     """The looks of one connection, from its opening on."""
 
-    def __init__(self, site: Site, small: SmallObjects) -> None:
+    def __init__(self, site: Site, small: SmallObjects, saw: Callable[[str], None]) -> None:
         self._site = site
+        self._saw = saw
         self._serving = site.serving
         self._epoch = Epoch(site, small)
         self._place = Place(site, self._epoch)
@@ -121,6 +122,7 @@ class Looking:
             finally:
                 del self._beginning[id(look.keys)]
             look.answer = await self._looked(look.keys, look.take)
+            self._saw(look.answer)
         except ReconcileError as error:
             look.answer = error
         finally:

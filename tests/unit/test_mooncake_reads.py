@@ -22,7 +22,7 @@ from weightctl.adapters.conformance.suite.material import (
 )
 from weightctl.adapters.mooncake.client.reads import (
     DROP_FORGOTTEN_S,
-    LATE_MS,
+    LATE_S,
     NAP_S,
     READ_ON_LEASES,
     REST_S,
@@ -60,7 +60,7 @@ def test_a_lease_on_a_group_is_renewed_by_a_read_when_half_of_it_is_left() -> No
     assert ours.leased_until_ms(OTHER) is None
     clock.jump(TTL_S * 0.4)
     ours.note(GROUP)
-    assert ours.leased_until_ms(GROUP) == taken_ms + TTL_S * 1000 + 1 + LATE_MS
+    assert ours.leased_until_ms(GROUP) == taken_ms + TTL_S * 1000 + 1 + LATE_S * 1000
     clock.jump(TTL_S * 0.2)
     ours.note(GROUP)
     assert ours.leased_until_ms(GROUP) == clock.wall_ms() + TTL_S * 1000 + 1
@@ -239,3 +239,25 @@ async def test_health_tells_what_was_verified_and_what_was_put_off(
         tier._connection.reads._waiting[one.group_id] = (0.0, 1e12)
         assert kinds(await tier.verify([member_of("k", b"content")])) == ["Busy"]
         assert (await tier.report()).numbers["verifications_put_off"] == 1
+
+
+async def test_in_another_epoch_it_is_read_again_however_long_a_drop_has_waited() -> None:
+    clock, ours = reads()
+    ours.saw("one")
+    ours.drop_waits(GROUP)
+    for _ in range(READ_ON_LEASES + 1):
+        clock.jump(TTL_S)
+        ours.drop_waits(GROUP)
+        ours.saw("one")
+    assert isinstance(await ours.may_verify(member()), Busy)
+    ours.saw("another")
+    assert await ours.may_verify(member()) is None
+
+
+def test_a_step_of_the_machines_clock_makes_no_lease_longer() -> None:
+    clock, ours = reads()
+    ours.note(GROUP)
+    clock.jump_wall(-86_400)
+    assert ours.leased_until_ms(GROUP) == clock.wall_ms() + TTL_S * 1000 + 1
+    clock.jump(TTL_S)
+    assert ours.leased_until_ms(GROUP) is None

@@ -29,7 +29,7 @@ REST_S = 30.0
 """Nothing is verified for so long after it was dropped from memory."""
 NAP_S = 30.0
 """The longest wait for the budget within one call; for more it is Busy."""
-LATE_MS = 20
+LATE_S = 0.02
 """A lease begins when the Master answers, which is a little after it was asked."""
 STEPS = 8
 """So many times within a lease a group is looked at whose lease has not run out when it should."""
@@ -44,10 +44,11 @@ class Reads:
         self._clock = clock
         self._ttl_s = lease_ttl_s
         self._rate = verify_bytes_per_s
-        self._leases: dict[str, tuple[int, int]] = {}
-        """By group: when its lease should run out, and when it has at the latest."""
+        self._leases: dict[str, tuple[float, float]] = {}
+        """By group: when its lease should run out, and when it has at the latest, monotonic."""
         self._waiting: dict[str, tuple[float, float]] = {}
         """By group whose drop waits for a lease: since when, and when it was last asked for."""
+        self._epoch = ""
         self._suspected: dict[str, float] = {}
         """By key of what could not be dropped: when it was read again to see whose it is."""
         self._dropped: dict[str, float] = {}
@@ -68,28 +69,32 @@ class Reads:
         The Master renews the lease of a group only when no more than half of it is left.
         """
         self.count += 1
-        now_ms, end_ms = self._clock.wall_ms(), self.lease_end_ms()
+        now_s = self._clock.monotonic_s()
+        end_s = now_s + self._ttl_s
         if len(self._leases) >= _LEASES_KEPT:
-            self._leases = {k: ends for k, ends in self._leases.items() if ends[1] > now_ms}
-        first_ms, _ = self._leases.get(group_id, (0, 0))
-        renewed = first_ms - now_ms <= self._ttl_s * 500
-        self._leases[group_id] = (end_ms if renewed else first_ms, end_ms)
+            self._leases = {k: ends for k, ends in self._leases.items() if ends[1] > now_s}
+        first_s, _ = self._leases.get(group_id, (0.0, 0.0))
+        renewed = first_s - now_s <= self._ttl_s / 2
+        self._leases[group_id] = (end_s if renewed else first_s, end_s)
 
     def lease_end_ms(self) -> int:
-        """When a lease that is taken now runs out."""
-        return self._clock.wall_ms() + int(self._ttl_s * 1000) + 1
+        """When a lease that is taken now runs out, wall clock."""
+        return self._in_ms(self._ttl_s)
 
     def leased_until_ms(self, group_id: str) -> int | None:
         """When the lease that this process took on a group should have run out; None when it did.
 
         It may still be leased then, at most until a full lease after the last read: a little later.
         """
-        now_ms = self._clock.wall_ms()
-        first_ms, last_ms = self._leases.get(group_id, (0, 0))
-        for end_ms in (first_ms + LATE_MS, now_ms + int(self._ttl_s * 1000 / STEPS)):
-            if now_ms < end_ms and now_ms < last_ms:
-                return min(end_ms, last_ms)
+        now_s = self._clock.monotonic_s()
+        first_s, last_s = self._leases.get(group_id, (0.0, 0.0))
+        for end_s in (first_s + LATE_S, now_s + self._ttl_s / STEPS):
+            if now_s < end_s and now_s < last_s:
+                return self._in_ms(min(end_s, last_s) - now_s)
         return None
+
+    def _in_ms(self, wait_s: float) -> int:
+        return self._clock.wall_ms() + round(wait_s * 1000) + 1
 
     # --- drops that wait for leases ---
 
@@ -106,6 +111,12 @@ class Reads:
     def drop_went(self, group_id: str) -> None:
         """Nothing of what was to be dropped is leased any more."""
         self._waiting.pop(group_id, None)
+
+    def saw(self, epoch: str) -> None:
+        """What was read in another epoch proves nothing: it is read again before any drop."""
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._waiting.clear()
 
     def may_be_anothers(self, member: Member) -> bool:
         """Whether a drop has waited so long, with no lease of ours, that it may not be ours at all.
@@ -161,8 +172,7 @@ class Reads:
 
     def _put_off(self, wait_s: float, why: str) -> Busy:
         self.put_off += 1
-        until_ms = self._clock.wall_ms() + int(wait_s * 1000) + 1
-        return Busy(until_ms=until_ms, detail=f"not verified now: {why}")
+        return Busy(until_ms=self._in_ms(wait_s), detail=f"not verified now: {why}")
 
     def _stands_back(self, group_id: str) -> bool:
         if group_id not in self._waiting:

@@ -8,6 +8,7 @@ nothing but a session that is revoked, or that the Master discards when its clie
 from __future__ import annotations
 
 import hashlib
+import mmap
 from typing import TYPE_CHECKING
 
 from anyio import to_thread
@@ -141,9 +142,13 @@ async def digest_of(connection: Connection, member: Member, limit: Limiter | Non
             return digest
         code = await worker.call(Engine.fetch, key, size_bytes)
         connection.reads.note(member.group_id)
-        if code != size_bytes:
+        if code == size_bytes:
+            return await worker.call(Engine.digest)
+        # A read from a disk that has outlasted its lease has promoted the object.
+        again, digest = await worker.call(Engine.digest_in_memory, key, size_bytes)
+        if again != size_bytes:
             raise unreadable(key, code)
-        return await worker.call(Engine.digest)
+        return digest
 
 
 async def digest_on_disk(
@@ -177,7 +182,8 @@ def unreadable(key: str, code: int) -> ReconcileError:
     return TransientError(
         f"object {key} could not be read from Mooncake",
         told(code) if code < 0 else f"it has {code} bytes",
-        "it is looked at again; see the logs of its hosts",
+        "it is looked at again; see the logs of its hosts, and raise --default_kv_lease_ttl where"
+        " reading takes longer than a lease",
     )
 
 
@@ -206,10 +212,17 @@ class Reader:
             )
         if self._whole is None and self._ranged:
             self._ranged = await self._read_ranges(offset, target)
-        if not self._ranged:
-            if self._whole is None:
+        if self._ranged:
+            return
+        if self._whole is None:
+            try:
                 self._whole = await self._read_whole()
-            target[:] = self._whole[offset : offset + len(target)]
+            except TransientError:  # a read from a disk that has outlasted its lease promotes it
+                self._ranged = await self._read_ranges(offset, target)
+                if self._ranged:
+                    return
+                raise
+        target[:] = self._whole[offset : offset + len(target)]
 
     def fileno(self) -> None:
         """None: it lies on other hosts."""
@@ -227,7 +240,8 @@ class Reader:
         return True
 
     async def _read_whole(self) -> memoryview:
-        whole = memoryview(bytearray(self.size_bytes))
+        # Memory that the kernel gives page by page: zeroing it at once would hold up the loop.
+        whole = memoryview(mmap.mmap(-1, max(self.size_bytes, 1)))
         async with self._connection.clients.reader() as worker:
             worker.at_end(Engine.let_go)
             self._connection.reads.note(self._group_id)

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from weightctl.controller.core.observation import Member
     from weightctl.controller.ports import Fence
 
+_DURABLE = "PRAGMA synchronous = FULL; PRAGMA journal_mode = PERSIST;"
+"""As durable as the default; a journal that stays costs a commit no change of its folder."""
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS object (
     key TEXT PRIMARY KEY, group_id TEXT NOT NULL, size_bytes INTEGER NOT NULL,
@@ -152,7 +154,7 @@ class Book:
                 f"file:{self.path}?mode={mode}", uri=True, check_same_thread=False
             )
             if not self._read_only:
-                self._db.executescript(f"PRAGMA synchronous = FULL; {_SCHEMA}")
+                self._db.executescript(f"{_DURABLE} {_SCHEMA}")
                 _add_columns(self._db)
             found = self._db.execute(_SELECT)
             names = [column[0] for column in found.description]
