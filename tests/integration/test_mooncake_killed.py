@@ -58,7 +58,7 @@ def rounds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MooncakeRounds]
 def test_a_kill_there_loses_nothing_and_the_same_verb_ends_it(
     rounds: MooncakeRounds, point: Point
 ) -> None:
-    assert rounds.hit(point), f"not reached: {rounds.score.missed}"
+    assert rounds.hits(point), f"not reached: {rounds.score.missed}"
 
 
 def test_a_new_store_takes_the_cluster_over_and_adopts_what_the_lost_one_had(

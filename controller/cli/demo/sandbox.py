@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 BANDWIDTH = 96 * 1024**2
 """Of each tier: slow enough that there is a middle of an operation to be killed in."""
-START_S = 60.0
+START_S = 180.0
 LOOK_S = 0.02
 _LOG_LINES = 20
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 IDENTITY = Identity(
     namespace="demo", resource_id="all-MiniLM-L6-v2", revision="main", weight_generation=1
 )
-DONE_S = 120.0
+DONE_S = 300.0
 _COLD = ("local_disk", "dfs", "nof")
 
 

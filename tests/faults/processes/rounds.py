@@ -24,6 +24,7 @@ PASSING = {"BUSY", "NOT_READY", "STALE_GENERATION", "LEASE_EXPIRED"}
 """Refusals that say: not now; on a slow machine a load may outlive its short lease."""
 PATIENCE_S = 400.0
 PAUSE_S = 0.1
+TRIES = 5
 IN_FLIGHT_S = 0.05
 RELAPSE_S = 0.3
 
@@ -145,6 +146,14 @@ class Rounds:
         else:
             self.score.missed.append(str(point))
         return reached
+
+    def hits(self, point: Point) -> bool:
+        """Hit one life after the other until the point was reached.
+
+        An operation may find done what it was to do, by the medium itself or by another step of
+        its own, where a pause of the machine leaves the time for that.
+        """
+        return any(self.hit(point) for _ in range(TRIES))
 
     def _asked(self, life: Life, course: Course) -> Asking:
         """Ask once that the state allows it: a killed load's lease may live for some seconds."""

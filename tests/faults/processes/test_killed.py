@@ -60,7 +60,7 @@ def test_nothing_is_lost_and_everything_mends_after_a_kill(
     rounds: Rounds, course: str, place: str
 ) -> None:
     name, _, number = place.partition(":")
-    assert rounds.hit(Point(course=course, name=name, number=int(number or 1)))
+    assert rounds.hits(Point(course=course, name=name, number=int(number or 1)))
 
 
 def test_the_enumeration_finds_the_points_of_every_kind(rounds: Rounds) -> None:

@@ -21,5 +21,5 @@ def test_an_operation_goes_on_when_its_workers_are_killed(
     rounds: Rounds, course: str, name: str
 ) -> None:
     starts = rounds.sidecar.starts
-    assert rounds.hit(Point(course=course, name=name, action="kill-children"))
+    assert rounds.hits(Point(course=course, name=name, action="kill-children"))
     assert rounds.sidecar.starts == starts, "the controller itself lives on"
