@@ -6,6 +6,7 @@ for the whole run, so a blocking call inside any loop is an error and not a slow
 """
 
 import asyncio
+import gc
 import secrets
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -67,6 +68,12 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.load_profile(config.getoption("--hypothesis-profile") or "weightctl")
     if config.getoption("--hypothesis-seed") is None:
         config.option.hypothesis_seed = str(secrets.randbits(32))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Keep what the tests are made of out of every later collection of garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_report_header(config: pytest.Config) -> str:

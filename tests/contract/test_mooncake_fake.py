@@ -52,6 +52,10 @@ class TestFakeRootFs(MooncakeSuite):
 
 
 class TestFakeLocalDisk(MooncakeSuite):
+    """What a thousand cycles leave is judged on the memory tier, which is the same code."""
+
+    cycles = 100
+
     @pytest.fixture
     def harness(self, imitated: FakeMooncake, tmp_path: Path) -> FakeHarness:
         return FakeHarness(imitated, "mooncake-local-disk", tmp_path)
