@@ -24,6 +24,12 @@ from weightctl.controller.ports import Check
 TIB = 1024**4
 
 
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that is set up slowly is no fault here."""
+    monkeypatch.setattr(checking, "_CLIENT_S", 600.0)
+
+
 @pytest.fixture
 def master(imitated: FakeMooncake) -> FakeMooncake:
     return imitated
