@@ -1,4 +1,5 @@
--- The terms of the starts of this directory: one that a tier has served and that is not here is a copy's.
+-- The terms of the starts of this directory: a tier that has served another one was served by a copy.
+-- a copy's.
 
 -- name: create
 CREATE TABLE IF NOT EXISTS term (term INTEGER PRIMARY KEY);
