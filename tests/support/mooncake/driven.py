@@ -23,8 +23,13 @@ def config(**fields):
         setattr(made, name, value)
     return made
 print(json.dumps(code), flush=True)
+def answer(expression):
+    try:
+        return json.dumps(eval(expression))
+    except Exception as error:  # told, so that who asks can ask again
+        return json.dumps(f"{type(error).__name__}: {error}")
 for line in sys.stdin:
-    print(json.dumps(eval(json.loads(line))), flush=True)
+    print(answer(json.loads(line)), flush=True)
 """
 
 
