@@ -38,6 +38,7 @@ from weightctl.adapters.conformance.suite.material import (
     read_all,
     store,
 )
+from weightctl.adapters.mooncake.lab.cluster import Host
 from weightctl.adapters.mooncake.tier import MooncakeTier
 from weightctl.controller.core.observation import Member
 from weightctl.controller.core.records import Availability, Residency
@@ -85,6 +86,11 @@ async def on_disk(disk: MooncakeTier, member: Member, content: bytes) -> None:
 
 def clients(entry: Mapping[str, Any], kind: str = "local_disk_values") -> list[Any]:
     return list(entry[kind] or ())
+
+
+def file_of(host: Host, key: str) -> Path:
+    (path,) = (path for path in host.folder.rglob(f"*{key}") if path.is_file())
+    return path
 
 
 @pytest.fixture
@@ -163,6 +169,28 @@ async def test_an_old_file_of_a_host_that_returns_is_no_copy_of_what_a_new_store
             assert isinstance(outcome, Retry)
             assert "an older file" in outcome.detail
         assert await read_all(memory, member) == NEW
+
+
+async def test_a_file_that_a_living_host_has_lost_or_damaged_is_found_beside_memory(
+    single: Cluster, tmp_path: Path
+) -> None:
+    (host,) = single.hosts
+    async with tiers(single, tmp_path / "t") as (memory, disk):
+        (member,) = await store(memory, {"k": NEW})
+        await on_disk(disk, member, NEW)
+        assert kinds(await disk.verify([member])) == ["Done"]
+        path = await to_thread.run_sync(file_of, host, "k")
+        content = await to_thread.run_sync(path.read_bytes)
+        await to_thread.run_sync(path.write_bytes, content.replace(NEW, OLD))
+        (outcome,) = await disk.verify([member])
+        assert isinstance(outcome, Retry)
+        assert "has other bytes" in outcome.detail
+        await to_thread.run_sync(path.unlink)
+        (outcome,) = await disk.verify([member])
+        assert isinstance(outcome, Retry)
+        assert "FILE_OPEN_FAIL" in outcome.detail
+        await to_thread.run_sync(path.write_bytes, content)
+        assert kinds(await disk.verify([member])) == ["Done"]
 
 
 async def test_what_a_stranger_puts_in_a_copys_place_costs_no_copy_elsewhere(

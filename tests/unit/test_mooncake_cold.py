@@ -113,6 +113,20 @@ async def test_a_copy_of_unknown_origin_is_read_from_its_host_beside_memory_and_
         assert found == ({} if proven else {"k": f"{WRONG}, on {imitated.master}"})
 
 
+async def test_a_damaged_file_of_our_own_put_is_found_beside_memory_where_its_host_serves_it(
+    imitated: FakeMooncake, tmp_path: Path
+) -> None:
+    async with tiers(imitated, tmp_path) as (memory, disk):
+        member = await in_both(memory, imitated)
+        imitated.objects["k"].old = OLD
+        (outcome,) = await disk.verify([member])
+        assert isinstance(outcome, Retry)
+        assert "damaged" in outcome.detail
+        assert "k" in await disk.unprovable([member])
+        imitated.serves_files = False
+        assert kinds(await disk.verify([member])) == ["Done"], "memory is read, as ever"
+
+
 async def test_what_memory_holds_is_not_known_by_the_copy_on_the_disk(
     imitated: FakeMooncake, tmp_path: Path
 ) -> None:

@@ -43,12 +43,14 @@ async def dead_ends(connection: Connection, members: Sequence[Member]) -> dict[s
             continue
         memory = {hosts.client_at.get(one.endpoint, "") for one in in_memory(entry)}
         keeper = _keeper(connection.book.get(member.key), entry, memory)
-        copies = entry.local_disk or ()
+        copies = entry.local_disk or []
         unknown = [c for c in copies if c.place != keeper or c.size_bytes != member.size_bytes]
-        if not unknown:
+        wrong = connection.wrong_on_disk.get(member.key)
+        if not unknown and wrong not in {one.place for one in copies}:
             continue
-        name = hosts.name_of.get(unknown[0].place, unknown[0].endpoint)
-        copy = on_disk.one_copy(connection, member, entry)
+        first = (unknown or copies)[0]
+        name = hosts.name_of.get(first.place, first.endpoint)
+        copy = on_disk.one_copy(entry, member, connection.unread_disks)
         if copy is None:
             found[member.key] = f"its copy on the disk of {name} {_why_not(connection, unknown)}"
         elif await _is_wrong(connection, member, copy, until_s):

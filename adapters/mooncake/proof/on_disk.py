@@ -1,4 +1,4 @@
-"""Proving a disk copy of unknown origin by reading that very copy.  Layer: a tier; on the loop.
+"""Proving a disk copy by reading that very copy.  Layer: a tier; on the loop.
 
 A reader is given the memory replica, so a disk copy beside it is read from its host itself, which
 takes no lease and promotes nothing (`client.on_disk`).  Invariants: what is proven is the one disk
@@ -20,33 +20,35 @@ from weightctl.controller.core.observation import MemberState
 from weightctl.controller.errors import TerminalError
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from weightctl.adapters.mooncake.connection import Connection
     from weightctl.adapters.mooncake.master.replicas import Entry, OnLocalDisk
     from weightctl.controller.core.observation import Member
     from weightctl.controller.ports import Limiter
 
 
-def one_copy(connection: Connection, member: Member, entry: Entry | None) -> OnLocalDisk | None:
+def one_copy(
+    entry: Entry | None, member: Member, unread_disks: Container[str]
+) -> OnLocalDisk | None:
     """The disk copy that can be proven by reading it; None where that would prove nothing.
 
-    A reader may get any of several.
+    A reader may get any of several.  unread_disks: endpoints of hosts that cannot be read so.
     """
-    if (
-        entry is None
-        or entry.disk
-        or state_of(entry, NOF, member.size_bytes) is MemberState.COMPLETE
-    ):
+    if entry is None or entry.disk:
+        return None
+    if state_of(entry, NOF, member.size_bytes) is MemberState.COMPLETE:
         return None
     copies = entry.local_disk or []
     if len(copies) != 1 or copies[0].size_bytes != member.size_bytes:
         return None
-    (copy,) = copies
-    row = connection.book.get(member.key)
-    is_known = row is not None and copy.place == row.keeper
-    return None if is_known or copy.endpoint in connection.unread_disks else copy
+    return None if copies[0].endpoint in unread_disks else copies[0]
 
 
-WRONG = "the file on its host's disk has other bytes: it is an older file of that key and size"
+WRONG = (
+    "the file on its host's disk has other bytes: it is an older file of that key and size, or"
+    " damaged"
+)
 
 
 async def read(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from weightctl.adapters.mooncake.client.transfers import digest_of
-from weightctl.adapters.mooncake.master.replicas import in_memory, state_of
+from weightctl.adapters.mooncake.master.replicas import LOCAL_DISK, in_memory, state_of
 from weightctl.adapters.mooncake.proof import on_disk
 from weightctl.adapters.mooncake.proof.cold import doubts, note_sole, was_read
 from weightctl.adapters.shared.translate import outcome_from_error
@@ -21,7 +21,7 @@ from weightctl.controller.errors import ReconcileError, TerminalError, Transient
 from weightctl.controller.ports import Busy, Conflict, Corrupt, Done, Outcome, Retry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from weightctl.adapters.mooncake.connection import Connection
     from weightctl.adapters.mooncake.master.replicas import Entry, OnLocalDisk, ReplicaKind
@@ -74,11 +74,11 @@ class Verifying:
             before = await self.look(batch)
             note_sole(self._connection, {key: seen.entry for key, seen in before.items()})
             doubted = await self._doubted(batch, before)
-            alone = self._alone([one for one in batch if one.key in doubted], before)
+            alone = self._alone(batch, before, doubted)
             read = [
-                await self._read_alone(one, alone[one.key], doubted[one.key], limit)
-                if one.key in alone
-                else doubted.get(one.key) or await self._read_back(one, before[one.key], limit)
+                await self._read_alone(one, alone, limit)
+                or doubted.get(one.key)
+                or await self._read_back(one, before[one.key], limit)
                 for one in batch
             ]
             after = await self.look(batch)
@@ -114,32 +114,43 @@ class Verifying:
         found = await doubts(self._connection, asked, {key: s.entry for key, s in seen.items()})
         return {key: Retry(detail=why) for key, why in found.items()}
 
-    def _alone(self, doubted: Sequence[Member], seen: Mapping[str, Seen]) -> dict[str, OnLocalDisk]:
-        """Of these by key the disk copy that is read from its host itself, beside memory.
+    def _alone(
+        self, members: Sequence[Member], seen: Mapping[str, Seen], doubted: Collection[str]
+    ) -> dict[str, OnLocalDisk]:
+        """By key the disk copy that is read from its host itself, beside memory.
 
-        Only where it is known what memory holds: reading the copy does not tell that.
+        Only where it is known what memory holds: reading the copy does not tell that.  A host that
+        does not answer is not asked.
         """
-        found = {}
-        for one in doubted:
-            row = self._connection.book.get(one.key)
-            if row is None or not row.says(one.sha256):
+        found: dict[str, OnLocalDisk] = {}
+        if self._kind is not LOCAL_DISK:
+            return found
+        for one in members:
+            entry, row = seen[one.key].entry, self._connection.book.get(one.key)
+            if not in_memory(entry) or row is None or not row.says(one.sha256):
                 continue
-            copy = on_disk.one_copy(self._connection, one, seen[one.key].entry)
-            if copy is not None and not self._storing.is_written(one):
+            copy = on_disk.one_copy(entry, one, self._connection.unread_disks)
+            if copy is None or self._storing.is_written(one):
+                continue
+            if one.key not in doubted or copy.place != row.keeper:
                 found[one.key] = copy
         return found
 
     async def _read_alone(
-        self, member: Member, copy: OnLocalDisk, doubt: Retry, limit: Limiter | None
-    ) -> bytes | Outcome:
-        """The digest of that copy, or why it was not read; the doubt where it cannot be."""
+        self, member: Member, alone: dict[str, OnLocalDisk], limit: Limiter | None
+    ) -> bytes | Outcome | None:
+        """The digest of that copy, or why it was not read now; None where it cannot be."""
+        copy = alone.get(member.key)
+        if copy is None:
+            return None
         refused = await self._connection.reads.within_budget(member)
         if refused is not None:
             return refused
         try:
             return await on_disk.read(self._connection, member, copy, limit)
         except TerminalError:
-            return doubt
+            del alone[member.key]
+            return None
         except ReconcileError as error:
             return outcome_from_error(error, expected_sha256=member.sha256)
 

@@ -44,6 +44,7 @@ FACES = frozenset(
         "a host returns too soon",
         "a removed key comes back",
         "an old file is taken for a copy",
+        "a copy is read from its host",
         "a disk is away",
         "others' pressure evicts",
         "offload is slow",

@@ -1,12 +1,13 @@
 """The client library of a simulated process: the imitated one over the simulated network."""
 
+from hashlib import sha256
 from typing import Any
 
 from tests.sim.mooncake.seams import here
 from tests.sim.mooncake.threads import wait
 from tests.support.mooncake import fake_client
 from tests.support.mooncake.fake_client import ObjectDataType, ReplicateConfig
-from weightctl.controller.errors import TerminalError
+from weightctl.controller.errors import TransientError
 
 __all__ = ["MooncakeDistributedStore", "ObjectDataType", "OnDisk", "ReplicateConfig"]
 
@@ -32,10 +33,15 @@ class MooncakeDistributedStore(fake_client.MooncakeDistributedStore):
 
 
 class OnDisk(fake_client.OnDisk):
-    """Hosts of a release whose files cannot be read beside memory: the harder case."""
+    """The hosts of the simulated cluster lend their files."""
 
     def __init__(self, *given: Any) -> None:
         """Without a client of its own."""
 
-    def digest(self, endpoint: str, *given: Any) -> tuple[bytes, int]:
-        raise TerminalError(f"the host at {endpoint}", "it serves no files beside memory")
+    def digest(self, endpoint: str, key: str, *given: Any) -> tuple[bytes, int]:
+        network = here().moon.network
+        try:
+            got = wait(lambda: network.file(endpoint, key))
+        except OSError as error:
+            raise TransientError(f"the file of the host at {endpoint}", f"{error}") from error
+        return sha256(got).digest(), self.LENT_MS

@@ -132,6 +132,16 @@ class Network:
         if self.cluster.host_at(endpoint) is None:
             raise ConnectionRefusedError(f"{endpoint}: refused")
 
+    async def file(self, endpoint: str, key: str) -> bytes:
+        """What the host that gives its files to readers there has of a key.  Raises OSError."""
+        await self.connect(endpoint)
+        await self._way()
+        host = self.cluster.host_at(endpoint)
+        if host is None or not host.disk_there or key not in host.folder:
+            raise FileNotFoundError(f"{endpoint}: no such file")
+        self._world.happened("a copy is read from its host")
+        return host.folder[key]
+
     async def _way(self) -> None:
         await asyncio.sleep(0.0005 + self._chance.random() * self._world.script.setting.latency_s)
 

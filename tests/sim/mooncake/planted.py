@@ -6,13 +6,21 @@ from tests.sim.mooncake.scenarios import SCENARIOS
 from tests.sim.planting import Planted, planted
 
 _MOONCAKE = "adapters.mooncake."
+_UNREAD = Planted(
+    at=_MOONCAKE + "proof.on_disk:one_copy",
+    old="return None if copies[0].endpoint in unread_disks else copies[0]",
+    new="return None",
+)
+"""As beside hosts of another release: reading the very file would show the fault first."""
 
 PLANTED = {
     "every cold copy counts": (
         Planted(at=_MOONCAKE + "proof.cold:doubts", old="return found", new="return {}"),
+        _UNREAD,
     ),
     "a host that does not answer counts": (
         Planted(at=_MOONCAKE + "proof.cold:silent_of", old="return found", new="return {}"),
+        _UNREAD,
     ),
     "a file of unknown origin counts": (
         Planted(
@@ -20,6 +28,7 @@ PLANTED = {
             old="copy.place != row.keeper",
             new="copy.place == ''",
         ),
+        _UNREAD,
     ),
     "a lot goes with whatever is on it": (
         Planted(
@@ -79,6 +88,7 @@ PLANTED = {
             old="state_of(entry, MEMORY, member.size_bytes) is MemberState.ABSENT",
             new="True",
         ),
+        _UNREAD,  # only a read from memory takes a lease, which keeps the replica
     ),
 }
 

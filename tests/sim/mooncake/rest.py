@@ -15,6 +15,7 @@ LOOKED_AT = 3
 
 DEAD_ENDS = {
     "was not seen to come from what was put": "a copy of unknown origin",
+    "it is an older file of that key and size, or damaged": "an older file beside memory",
     "no such replica within": "what no host offloads",
 }
 """What the sidecar cannot get out of by itself, by what it says of it, which tells what to do."""
