@@ -364,7 +364,7 @@ def test_wrong_bytes_in_the_only_copy_are_an_integrity_error(cli: Cli) -> None:
     cli.run("evict", IDENTITY, "--wait")
     flip_a_bit(largest_replica(cli, "local_disk"))
     ran = cli.run("load", IDENTITY, str(cli.folder / "out"), code=8)
-    assert ran.err.startswith("error: ")
+    assert "error: " in ran.err
     assert not (cli.folder / "out" / "model.safetensors").exists()
 
 
