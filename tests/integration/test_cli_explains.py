@@ -107,10 +107,8 @@ def test_an_import_that_finds_no_place_leaves_its_name_free(cli: Cli) -> None:
 
 
 def test_an_import_that_fails_once_it_is_recorded_says_when_its_name_is_used_up(cli: Cli) -> None:
-    empty = cli.folder / "empty.snapshot"
-    cli.run("snapshot", "save", str(empty))
-    cli.imported()
-    cli.run("snapshot", "restore", str(empty), "--yes")
+    point = {"WEIGHTCTL_FAILPOINTS": "tier.local_disk.store.before=kill"}
+    cli.run("import", IDENTITY, str(cli.model), code=-9, env=point)
     write_model(cli.model, random_tensors(1))
     refused = cli.run("import", IDENTITY, str(cli.model), code=11).err
     assert f"{IDENTITY} stays IMPORTING" in refused
