@@ -20,8 +20,8 @@ from weightctl.controller.errors import StateDirectoryError
 from weightctl.controller.store.evidence import read_evidence
 
 PLACES = 11
-"""Places of each fault here.  The kernel ends a process (SIGBUS) whose medium dies just when it first
-touches SQLite's mapped index of the log, one place of this life, which no sample may contain."""
+"""Places of each fault here.  The kernel ends a process (SIGBUS) whose medium dies just when it
+first touches SQLite's mapped index of the log: one place of this life, which no sample may have."""
 
 
 @dataclass(frozen=True, slots=True)
