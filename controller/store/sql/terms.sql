@@ -1,5 +1,4 @@
 -- The terms of the starts of this directory: a tier that has served another one was served by a copy.
--- a copy's.
 
 -- name: create
 CREATE TABLE IF NOT EXISTS term (term INTEGER PRIMARY KEY);
