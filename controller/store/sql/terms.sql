@@ -1,4 +1,4 @@
--- The terms of the starts of this directory: a tier that has served another one was served by a copy.
+-- The terms of the starts of this directory: a tier that served another one was served by a copy.
 
 -- name: create
 CREATE TABLE IF NOT EXISTS term (term INTEGER PRIMARY KEY);
