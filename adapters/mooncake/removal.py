@@ -29,7 +29,7 @@ from weightctl.adapters.mooncake.master.replicas import (
 )
 from weightctl.adapters.mooncake.parking.dropping import park
 from weightctl.adapters.mooncake.proof.cold import NO_COPY, doubts, of_unknown_origin
-from weightctl.adapters.mooncake.proof.content import other_than
+from weightctl.adapters.mooncake.proof.content import is_known, read_first, reading_until_s
 from weightctl.adapters.mooncake.root_fs.engine import FileEngine
 from weightctl.adapters.shared.translate import outcome_from_error
 from weightctl.controller.core.observation import MemberState
@@ -137,28 +137,16 @@ async def _choose(
     """
     members = [batch[index].member for index in elsewhere]
     unproven = await of_unknown_origin(connection, members, entries)
-    clock = connection.context.clock
-    until_s = clock.monotonic_s() + connection.options.deadline_s
+    until_s = reading_until_s(connection)
     for index in elsewhere:
         member = batch[index].member
-        entry, row = entries.get(member.key), connection.book.get(member.key)
+        entry = entries.get(member.key)
         if member.key not in unproven or entry is None or entry.disk or entry.nof:
             work.memory.append(index)
-        elif row is not None and row.says(member.sha256):
+        elif is_known(connection, member):
             work.whole.append(index)
-        elif clock.monotonic_s() < until_s:
-            work.outcomes[index] = await _read_first(connection, member)
         else:
-            work.outcomes[index] = Retry(detail="it is read before it goes, after the others")
-
-
-async def _read_first(connection: Connection, member: Member) -> Outcome:
-    """Make sure that what lies there is the member before it is removed."""
-    try:
-        other = await other_than(connection, member)
-    except ReconcileError as error:
-        return outcome_from_error(error, expected_sha256=member.sha256)
-    return other or Retry(detail="it was read just now, and is named anew for the drop")
+            work.outcomes[index] = await read_first(connection, member, until_s)
 
 
 # --- whole objects ------------------------------------------------------------------------------
@@ -249,18 +237,30 @@ async def _patient(connection: Connection, until_s: float) -> bool:
 async def _drop_memory(
     connection: Connection, batch: Sequence[DropItem], work: Work, instance_of: InstanceOf
 ) -> None:
-    left = work.memory
+    left, read_until_s = work.memory, reading_until_s(connection)
     until_s = connection.context.clock.monotonic_s() + connection.options.patience_s
     while left:
         members = [batch[index].member for index in left]
         entries, _ = await connection.look.entries([member.key for member in members])
-        ready: list[int] = []
+        disk = connection.disk
+        filed = await disk.unlisted(members, entries) if disk is not None else frozenset[str]()
+        ready, alone = list[int](), list[int]()
         for index in left:
-            refused = _why_not(connection, batch[index], entries, instance_of)
-            if refused is None:
-                ready.append(index)
-            else:
+            member = batch[index].member
+            entry = entries.get(member.key)
+            refused = named(connection, MEMORY, batch[index], entry, instance_of)
+            if refused is None and not is_known(connection, member):
+                refused = await read_first(connection, member, read_until_s)
+            if refused is not None:
                 work.outcomes[index] = refused
+            elif entry is not None and has_cold(entry, member.size_bytes):
+                ready.append(index)
+            elif member.key in filed:
+                alone.append(index)
+            else:
+                work.outcomes[index] = Busy(detail=NO_COPY)
+        if alone:
+            await _leave_files(connection, batch, alone, work)
         if ready:
             await _drop_ready(connection, batch, ready, work)
         left = [index for index in left if isinstance(work.outcomes[index], Busy)]
@@ -268,24 +268,20 @@ async def _drop_memory(
             return
 
 
-def _why_not(
-    connection: Connection,
-    item: DropItem,
-    entries: Mapping[str, Entry],
-    instance_of: InstanceOf,
-) -> Outcome | None:
-    """Why a memory replica may not be dropped now; None when it may."""
-    member = item.member
-    entry = entries.get(member.key)
-    outcome = named(connection, MEMORY, item, entry, instance_of)
-    if outcome is not None or entry is None:
-        return outcome or Retry(detail="the Master did not answer for it")
-    row = connection.book.get(member.key)
-    if row is None or not row.says(member.sha256):
-        return Retry(detail="what lies there was not read by this controller: verify it first")
-    if not has_cold(entry, member.size_bytes):
-        return Busy(detail=NO_COPY)
-    return None
+async def _leave_files(
+    connection: Connection, batch: Sequence[DropItem], alone: Sequence[int], work: Work
+) -> None:
+    """Remove the objects and leave their files, as a Master does that was restarted."""
+    keys = [batch[index].member.key for index in alone]
+    async with connection.clients.owner() as worker:
+        codes = await worker.call(Engine.remove, keys)
+    for index, code in zip(alone, codes, strict=True):
+        if code == 0 or meaning_of(code) is Meaning.ABSENT:
+            work.outcomes[index] = Done(instance_id=batch[index].instance_id)
+        else:
+            busy_ms = _busy_until_ms(connection, batch[index].member.group_id)
+            work.outcomes[index] = outcome_of_code(code, busy_until_ms=busy_ms)
+    _note_waiting(connection, batch, alone, work)
 
 
 async def _drop_ready(

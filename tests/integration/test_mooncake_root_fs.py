@@ -33,13 +33,15 @@ from weightctl.adapters.conformance.suite.material import (
     states,
     store,
 )
+from weightctl.adapters.mooncake.client.transfers import put as session_put
+from weightctl.adapters.mooncake.connection import Connection
 from weightctl.adapters.mooncake.root_fs import putting
 from weightctl.adapters.mooncake.root_fs.engine import KEPT
 from weightctl.adapters.mooncake.root_fs.tier import DiskTier
 from weightctl.adapters.mooncake.tier import MooncakeTier
 from weightctl.controller.core.observation import Member, MemberState
 from weightctl.controller.errors import TransientError
-from weightctl.controller.ports import Retry, StoreItem
+from weightctl.controller.ports import Outcome, Retry, StoreItem
 
 pytestmark = needs_wheel
 
@@ -313,3 +315,52 @@ async def test_a_put_that_was_killed_before_its_file_is_put_anew_once_that_is_re
             seen.update(kinds(await disk.store([item_of(member, CONTENT)], importing)))
         assert seen <= {"Busy", "Retry", "Done"}
         assert await read_all(disk, member) == CONTENT
+
+
+@pytest.mark.parametrize("wrote", [True, False], ids=["its file written", "no file"])
+async def test_what_a_killed_rehydrate_has_brought_is_read_and_can_be_evicted_again(
+    hasty: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrote: bool
+) -> None:
+    """Nobody saw the end of its put, so that the book does not say what lies in memory."""
+
+    async def is_killed(*_: object, **__: object) -> Outcome:
+        raise TransientError("the process", "it was killed")
+
+    async def without_a_file(connection: Connection, member: Member) -> int:
+        await session_put(connection, item_of(member, CONTENT), fence(), None)
+        await is_killed()
+        return 0
+
+    async with tiers(hasty, tmp_path / "s", patience_s=0.001) as (memory, disk):
+        member = await put(memory, disk)
+        assert kinds(await disk.verify([member])) == ["Done"]
+        await dropped(memory, member)
+        with monkeypatch.context() as patched:
+            if wrote:
+                patched.setattr(putting, "settle", is_killed)
+            else:
+                patched.setattr(putting, "_put", without_a_file)
+            assert kinds(await memory.store([item_of(member, CONTENT)], fence())) == ["Retry"]
+            if wrote:
+                entries = disk.connection.look.entries
+                while not (await entries([KEY]))[0][KEY].disk:
+                    pass
+    async with tiers(hasty, tmp_path / "s", patience_s=0.001) as (memory, disk):
+        assert (await states(memory, member), await states(disk, member)) == (
+            [COMPLETE],
+            [COMPLETE],
+        )
+        await dropped(memory, member)
+        assert (await states(memory, member), await states(disk, member)) == ([ABSENT], [COMPLETE])
+        assert kinds(await disk.verify([member])) == ["Done"]
+        assert await read_all(disk, member) == CONTENT
+        back = StoreItem(member=member, open_source=lambda: disk.open(member))
+        assert kinds(await memory.store([back], fence())) == ["Done"]
+
+
+async def dropped(memory: MooncakeTier, member: Member) -> None:
+    """Drop its memory, however often that has to be asked for."""
+    seen = set[str]()
+    while "Done" not in seen:
+        seen.update(kinds(await memory.drop([await drop_item(memory, member)], fence())))
+    assert seen <= {"Busy", "Retry", "Done"}

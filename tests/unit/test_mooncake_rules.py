@@ -129,7 +129,7 @@ async def test_what_was_put_with_another_digest_is_not_dropped(
         member = await offloaded(tier, master)
         item = await drop_item(tier, member)
         item = replace(item, member=replace(member, sha256=bytes(32)))
-        assert kinds(await tier.drop([item], fence())) == ["Retry"]
+        assert kinds(await tier.drop([item], fence())) == ["Conflict"]
         assert master.objects["k"].memory
 
 

@@ -157,6 +157,17 @@ class DiskFiles:
         copies = await self.copies(listed, entries) if listed else {}
         return frozenset(key for key, copy in copies.items() if copy.known and copy.in_place)
 
+    async def unlisted(
+        self, members: Sequence[Member], entries: Mapping[str, Entry]
+    ) -> frozenset[str]:
+        """Keys of which a file is right and unchanged that Mooncake does not list in its place.
+
+        A put that was killed before it had written leaves such a one.  Raises ReconcileError.
+        """
+        copies = await self.copies(members, entries)
+        known = {key for key, copy in copies.items() if copy.known}
+        return frozenset(known - await self.sound(members, entries)) if known else frozenset()
+
     async def make_sure(self, path: str) -> None:
         """Raise ReconcileError unless the folder of that file is this store's, from now on."""
         if path and not self._is_ours:
