@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -176,6 +176,15 @@ def is_asked_twice() -> None:
     signal.raise_signal(signal.SIGINT)
 
 
+@pytest.fixture
+def heeded() -> Iterator[None]:
+    """Whoever starts the tests in the background has them ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeded")
 @pytest.mark.parametrize("waits", [True, False])
 @pytest.mark.parametrize(
     "act, ends", [(raises_it, UnknownOutcomeError), (is_asked_twice, KeyboardInterrupt)]

@@ -287,6 +287,15 @@ class Cluster:
         self.settle()
         self.remove_all()
 
+    def used_bytes(self) -> int:
+        """What all objects take of the hosts' memory.
+
+        That of one which was begun, and put anew meanwhile, is listed no more and taken until the
+        Master releases it (`--put_start_release_timeout_sec`).
+        """
+        segments = json.loads(self.get("/get_segments_detail"))["segments"]
+        return sum(one["allocator_used_bytes"] for one in segments)
+
     def remove_all(self) -> None:
         """Remove every object, also what a client began and did not end: that may take a while.
 

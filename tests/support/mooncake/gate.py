@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from weightctl.adapters.mooncake.lab.cluster import Cluster
+from weightctl.adapters.mooncake.lab.cluster import Cluster, until
 
 _CHUNK_BYTES = 1 << 18
 
@@ -55,6 +55,7 @@ class Gated:
 
     def empty(self) -> None:
         self.real.empty()
+        until("the memory of all is free", lambda: not self.real.used_bytes())
 
     def settle(self) -> None:
         self.real.settle()

@@ -60,7 +60,7 @@ GOOD: dict[str, Any] = NUMBERS | {
     "callback": print,
 }
 FOREIGN: tuple[Any, ...] = (None, 7, 2.0, True, "text", b"bytes", [], {}, object())
-READS_WITHOUT_ARGUMENTS = {"records", "export_snapshot"}
+READS_WITHOUT_ARGUMENTS = {"records", "export_snapshot", "live_leases"}
 
 
 def methods() -> Iterator[tuple[str, inspect.Signature]]:
