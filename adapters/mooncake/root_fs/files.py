@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from weightctl.adapters.mooncake.master.replicas import DISK, state_of
+from weightctl.adapters.mooncake.master.replicas import DISK, has_cold, state_of
 from weightctl.adapters.mooncake.root_fs.engine import FileEngine, size_of_stamp
 from weightctl.adapters.shared.ownership import tell_adopted
 from weightctl.adapters.shared.workers import EngineSpec, WorkerLimits, WorkerPool
@@ -160,13 +160,17 @@ class DiskFiles:
     async def unlisted(
         self, members: Sequence[Member], entries: Mapping[str, Entry]
     ) -> frozenset[str]:
-        """Keys of which a file is right and unchanged that Mooncake does not list in its place.
+        """Keys of which Mooncake shows no cold replica, and yet a file is right and unchanged.
 
         A put that was killed before it had written leaves such a one.  Raises ReconcileError.
         """
-        copies = await self.copies(members, entries)
-        known = {key for key, copy in copies.items() if copy.known}
-        return frozenset(known - await self.sound(members, entries)) if known else frozenset()
+        bare = [
+            one
+            for one in members
+            if (entry := entries.get(one.key)) is None or not has_cold(entry, one.size_bytes)
+        ]
+        copies = await self.copies(bare, entries) if bare else {}
+        return frozenset(key for key, copy in copies.items() if copy.known)
 
     async def make_sure(self, path: str) -> None:
         """Raise ReconcileError unless the folder of that file is this store's, from now on."""
